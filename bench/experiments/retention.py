@@ -18,8 +18,7 @@ from bench.markdown import interval, row, table
 from uni_train.core.reading_limits import read_json
 from uni_train.eval.compare import Row, compare
 from uni_train.eval.report.run import read_lines
-from uni_train.eval.report.sections.retention import FACTS, FOLDER, LOSSES, START, of_kind
-from uni_train.eval.row_losses import losses_of
+from uni_train.eval.report.sections.retention import FACTS, FOLDER, LOSSES, START, by_kind
 from uni_train.eval.statistics import mean_over_seeds
 
 SHARES = (0.0, 0.1, 0.3)
@@ -65,7 +64,7 @@ def _replay(lab: Lab, arms: dict[float, list[Job]]) -> Iterator[str]:
 
 def _retention(lab: Lab, arms: dict[str, list[Job]]) -> Iterator[str]:
     lab.make(job for jobs in arms.values() for job in jobs)
-    kinds = ("caption, text", "verify, text", "facts, text", "text_to_image, image")
+    kinds = ("caption, text", "verify, text", "facts, text", "text_to_image, image, mean")
     yield from (f"Mean over sets, before and after; sets that changed (p below {CHANCE}); change of losses:", "")
     yield from table("recipe", *MODES, "sets lost", "sets won", *kinds)
     for line, jobs in arms.items():
@@ -82,12 +81,7 @@ def _retention(lab: Lab, arms: dict[str, list[Job]]) -> Iterator[str]:
 def _losses(run: Path) -> dict[str, float]:
     """Kind and part -> mean change of the loss."""
     first, *_, last = read_lines(run / FOLDER / LOSSES)
-    changes = {}
-    for kind in dict.fromkeys(name.partition("/")[0] for name in first["ids"]["held_out"]):
-        before, after = (losses_of(of_kind(line, kind), "held_out") for line in (first, last))
-        for part in (part for part in before if part in ("text", "image, mean")):
-            changes[f"{kind}, {part.partition(',')[0]}"] = fmean(after[part]) - fmean(before[part])
-    return changes
+    return {name: fmean(after) - fmean(before) for name, (before, after) in by_kind(first, last).items()}
 
 
 def _sets(run: Path) -> Sequence[Row]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import random
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -75,9 +76,9 @@ def measure(work: Work[Any], runs: Stages) -> None:
     if not trained:
         raise UserError("retention compares two models, and this run trains none", "retention.sets=[].")
     models = {START: None, trained[-1].path.name: trained[-1].path / MODEL}
-    work.ranks.from_main(lambda: _renew(folder, config, trained[-1].path.name))
-    updates = sum(int(run.facts().get("updates", 0)) for run in trained)
     was, asked = work.weights, _evaluating(config)
+    work.ranks.from_main(lambda: _renew(folder, config.retention, asked.evaluation.sets, trained[-1].path.name))
+    updates = sum(int(run.facts().get("updates", 0)) for run in trained)
     for (name, weights), step in zip(models.items(), (0, updates), strict=True):
         work.weights = weights
         if asked.evaluation.sets and not (folder / name / evaluate.evaluation.SCORES).exists():
@@ -139,11 +140,10 @@ def _draws(config: RunConfig, task: str, level: int) -> bool:
     return True
 
 
-def _renew(folder: Path, config: RunConfig, trained: str) -> None:
+def _renew(folder: Path, section: RetentionConfig, sets: Sequence[str], trained: str) -> None:
     """Note what is asked, and remove what was asked otherwise: sets, prompts and rows each by themselves."""
-    section, file = config.retention, folder / FACTS
-    sets = list(_evaluating(config).evaluation.sets)
-    asked: dict[str, Any] = {"sets": [sets, section.n]} if sets else {}
+    file = folder / FACTS
+    asked: dict[str, Any] = {"sets": [list(sets), section.n]} if sets else {}
     for key, path in (("prompts", section.prompts), ("rows", section.rows)):
         if path is not None:
             asked[key] = [path, section.n, {} if path == PRETRAIN else digests(_opened(path))]

@@ -40,14 +40,10 @@ def tables(run: Path) -> list[Table]:
 
 
 def _rows(first: Line, last: Line) -> Table:
-    """By kind of row, and by what of it is learned."""
-    kinds = dict.fromkeys(row.partition("/")[0] for row in first["ids"]["held_out"])
-    cells: list[tuple[Cell, ...]] = []
-    for kind in kinds:
-        before, after = (losses_of(of_kind(line, kind), "held_out") for line in (first, last))
-        for part in (part for part in before if part in ("text", "image, mean")):
-            name, values = ", ".join(filter(None, (kind, part))), (before[part], after[part])
-            cells.append((name, *map(mean_loss, values), changed(*values), str(len(before[part]))))
+    cells: list[tuple[Cell, ...]] = [
+        (name, mean_loss(before), mean_loss(after), changed(before, after), str(len(before)))
+        for name, (before, after) in by_kind(first, last).items()
+    ]
     note = "Text: cross-entropy, nats a token. Images: squared error of the velocity, the mean over noise levels. "
     note += "95 % intervals over rows: Student's t, of the change row by row."
     return Table(
@@ -55,8 +51,17 @@ def _rows(first: Line, last: Line) -> Table:
     )
 
 
-def of_kind(line: Line, kind: str) -> Line:
-    """A line of LOSSES with the rows of one kind alone."""
+def by_kind(first: Line, last: Line) -> dict[str, tuple[list[float], list[float]]]:
+    """Kind of row and what of it is learned ("caption, text") -> a loss a row, in two lines of LOSSES."""
+    losses = {}
+    for kind in dict.fromkeys(row.partition("/")[0] for row in first["ids"]["held_out"]):
+        before, after = (losses_of(_of_kind(line, kind), "held_out") for line in (first, last))
+        for part in (part for part in before if part in ("text", "image, mean")):
+            losses[", ".join(filter(None, (kind, part)))] = before[part], after[part]
+    return losses
+
+
+def _of_kind(line: Line, kind: str) -> Line:
     places = [i for i, row in enumerate(line["ids"]["held_out"]) if row.partition("/")[0] == kind]
     rows = {name: [values[i] for i in places] for name, values in line["rows"]["held_out"].items()}
     return {**line, "rows": {"held_out": rows}}
