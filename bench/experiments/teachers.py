@@ -1,12 +1,12 @@
 """Who should teach nano: itself after a thought, or another model that is stronger or weaker?
 
     python bench/experiment.py teachers --seeds 0,1,2 --threads 1 --jobs 2 --out research/data
-    python bench/experiment.py teachers -o strong=600 -o weak=60 --seeds 0
+    python bench/experiment.py teachers -o level=2 -o strong=600 -o weak=60 --seeds 0
 
 The other teachers are trained first, once for all seeds: nano, fine-tuned on solved items (STARS with
-teacher=reference) for `strong` or `weak` updates. All arms ask the same prompts and train for the same updates. STARS
-draws one image of each prompt; on-policy distillation draws none, its student has a rollout for each row. The table of
-costs has the seconds of both.
+teacher=reference) for `strong` or `weak` updates. All arms ask the same prompts. STARS draws one image of each prompt;
+on-policy distillation draws none before it trains, its student has a rollout for each row. Each arm trains for as many
+updates as fill the seconds of STARS that teaches itself.
 """
 
 from __future__ import annotations
@@ -15,42 +15,34 @@ import shlex
 from collections.abc import Iterator
 
 from bench.experiment import Lab, plan
-from bench.experiments.unisandbox import DISTILLED, STARS, Comparison, page
-from uni_train.config.compose import compose
+from bench.experiments.unisandbox import DISTILLED, STARS, Comparison, one_round, page
 from uni_train.config.kinds import stage_list
 
 ITSELF = "itself after a thought"
 
 
-def teachers(lab: Lab, strong: int = 600, weak: int = 60) -> Iterator[str]:
-    """strong, weak: updates of the two other teachers."""
-    rounds = compose("stars_curriculum", list(lab.overrides)).rounds
+def teachers(lab: Lab, level: int = 1, strong: int = 600, weak: int = 60) -> Iterator[str]:
+    """level: of mapping. strong, weak: updates of the two other teachers."""
+    stars, distilled = f"stars_mapping level={level}", f"distil_curriculum {one_round('mapping', level)}"
     arms = {
-        f"{STARS} ({ITSELF})": "stars_curriculum name=stars",
-        f"{DISTILLED} ({ITSELF})": "distil_curriculum name=own",
+        f"{STARS} ({ITSELF})": f"{stars} name=stars{level}",
+        f"{DISTILLED} ({ITSELF})": f"{distilled} name=own{level}",
     }
+    first = next(iter(arms))
     jobs = []
     for name, updates in {"strong": strong, "weak": weak}.items():
-        budget = [f"budget.{of.set_name}.updates={max(1, updates // len(rounds))}" for of in rounds]
-        solved = [
-            *budget,
-            "mode=normal",
-            "teacher=reference",
-            "filter=none",
-            "thoughts_replay=0",
-            f"name={name}{updates}",
-        ]
-        line = shlex.join(["stars_curriculum", f"out={lab.runs / 'teachers'}", *lab.overrides, *solved])
-        (job,) = plan(line, [0])
+        solved = f"budget.mapping{level}.updates={updates} mode=normal teacher=reference filter=none thoughts_replay=0"
+        folder = shlex.join([f"out={lab.runs / 'teachers'}", *lab.overrides])
+        (job,) = plan(f"{stars} {folder} {solved} name={name}{level}-{updates}", [0])
         jobs.append(job)
         last = [stage for stage in stage_list(job.config) if stage.kind == "finetune"][-1]
         teacher = shlex.quote(f"teacher={job.folder / 'stages' / f'{last.index:02d}-{last.name}' / 'model'}")
-        at_once = f"thoughts_replay=0 {teacher} name={name}{updates}"
-        arms[f"{STARS} (a {name} teacher)"] = f"stars_curriculum mode=normal {at_once}"
-        arms[f"{DISTILLED} (a {name} teacher)"] = f"distil_curriculum states=student thoughts=none {at_once}"
-    first = next(iter(arms))
+        at_once = f"thoughts_replay=0 {teacher} name={name}{level}-{updates}"
+        arms[f"{STARS} (a {name} teacher)"] = f"{stars} mode=normal {at_once}"
+        arms[f"{DISTILLED} (a {name} teacher)"] = f"{distilled} states=student thoughts=none {at_once}"
     against = {label: first for label in arms if label != first}
-    lines = page(lab, Comparison("Who should teach: equal prompts and updates", "mapping", arms, against=against))
+    title = f"Who should teach mapping of level {level}: equal prompts and seconds"
+    lines = page(lab, Comparison(title, "mapping", arms, against=against, levels=(level,), as_long_as=first))
 
     def made() -> Iterator[str]:
         lab.make(jobs)

@@ -23,12 +23,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from bench.experiment import Job, Lab, plan
 from bench.markdown import interval, row, table
 from uni_train.config.compose import compose
-from uni_train.core.errors import UserError
+from uni_train.core.errors import UsageError, UserError
+from uni_train.core.reading_limits import read_json
 from uni_train.data_gen.registry import TASKS, set_name
 from uni_train.eval import summary as run_summary
 from uni_train.eval.results import Results
@@ -42,6 +44,7 @@ from uni_train.eval.task_benchmark import LABELS
 SETTINGS = {"normal": "Normal", "cot": "CoT", SAID: "Said"}
 CURRICULUM = "stars_curriculum evaluation.every_round=true name=rounds"
 STARS, DISTILLED = "STARS", "distilled"
+PACE = 40  # updates of the short run that tells how many fill an arm's seconds
 Cell = tuple[str, str]
 """Setting and set."""
 
@@ -64,6 +67,8 @@ class Comparison:
         arms: label -> "RECIPE KEY=VALUE ...". against: label -> that of the arm which it is compared with.
         averaged: the settings of the last column, as the paper averages.
         variants: of its sets, asked beside them; (): the first one.
+        as_long_as: the arm whose seconds of sampling, filtering and training all others get, by their number of
+            updates; arms have one round each. "": each trains as its recipe says.
     """
 
     title: str
@@ -76,6 +81,7 @@ class Comparison:
     levels: tuple[int, ...] = (1, 2, 3)
     modes: tuple[str, ...] = ("normal", "cot", SAID)
     variants: tuple[str, ...] = ()
+    as_long_as: str = ""
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -201,23 +207,50 @@ def page(lab: Lab, what: Comparison) -> Iterator[str]:
     """Plan all runs of a comparison, or of the arms whose labels --only names; its lines make them."""
     arms = {label: what.arms[label] for label in lab.arms(what.arms)}
     what = replace(what, arms=arms, against={one: b for one, b in what.against.items() if {one, b} <= set(arms)})
-    jobs: dict[tuple[str, str], list[Job]] = {}
     bases = lab.bases or {"shipped": []}
-    for base, checkpoint in bases.items():
-        for label, line in what.arms.items():
-            asked = f"evaluation.modes=[{','.join(what.modes)}]"
-            sets = f"evaluation.sets=[{','.join((*what.sets, *chain(*what.beside.values())))}]"
-            common = shlex.join([f"out={lab.runs / base}", asked, sets, *checkpoint, *lab.overrides])
-            recipe, _, own = line.partition(" ")  # what makes the comparison comes last: --set does not undo it
-            jobs[base, label] = plan(f"{recipe} {common} {own}", lab.seeds)
+
+    def planned(base: str, label: str, seeds: Sequence[int], *last: str, folder: Path = lab.runs) -> list[Job]:
+        asked = f"evaluation.modes=[{','.join(what.modes)}]"
+        sets = f"evaluation.sets=[{','.join((*what.sets, *chain(*what.beside.values())))}]"
+        common = shlex.join([f"out={folder / base}", asked, sets, *bases[base], *lab.overrides])
+        recipe, _, own = what.arms[label].partition(" ")  # it comes last: --set does not undo the comparison
+        return plan(f"{recipe} {common} {own} {shlex.join(last)}", seeds)
+
+    jobs = {(base, label): planned(base, label, lab.seeds) for base in bases for label in arms}
+    if what.as_long_as and what.as_long_as not in arms:
+        raise UsageError(f"--only leaves out {what.as_long_as}", "All other arms get as many seconds as it takes.")
+
+    def equalise(base: str) -> None:
+        """Plan the other arms for as many updates as fill the seconds of `as_long_as`, by a short run of each."""
+        lab.make(jobs[base, what.as_long_as])
+        seconds = fmean(sum(_seconds(job.folder)) for job in jobs[base, what.as_long_as])
+        key = f"budget.{what.sets[0]}.updates"
+        short = ("evaluation.n=1", f"{key}={PACE}")
+        others = [label for label in arms if label != what.as_long_as]
+        paces = {label: planned(base, label, lab.seeds[:1], *short, folder=lab.runs / "pace") for label in others}
+        lab.make(job for some in paces.values() for job in some)
+        for label, (pace,) in paces.items():
+            rest, training = _seconds(pace.folder)
+            updates = max(1, round((seconds - rest) / training * PACE))
+            jobs[base, label] = planned(base, label, lab.seeds, f"{key}={updates}")
 
     def made() -> Iterator[str]:
+        if what.as_long_as:
+            for base in bases:
+                equalise(base)
         lab.make(job for some in jobs.values() for job in some)
         runs = {key: [Run(job.folder) for job in some] for key, some in jobs.items()}
         found = {base: {label: runs[base, label] for label in what.arms} for base in bases}
         yield from lines(what, found, lab.command)
 
     return made()
+
+
+def _seconds(run: Path) -> tuple[float, float]:
+    """Of sampling and filtering, and of training, without evaluations."""
+    stages = {file.parent.name: read_json(file)["seconds"] for file in run.glob("stages/*/manifest.json")}
+    training = math.fsum(spent for name, spent in stages.items() if re.search("-(finetune|distil|dpo)-", name))
+    return math.fsum(spent for name, spent in stages.items() if "-evaluate-" not in name) - training, training
 
 
 def lines(what: Comparison, found: Mapping[str, Mapping[str, Sequence[Run]]], command: str) -> Iterator[str]:
@@ -432,6 +465,11 @@ def _rounds(task: str, *levels: int, replay: Sequence[str] = ("pretrain",)) -> s
     return f"rounds=[{', '.join(f'{{task: {task}, level: {level}, replay: {{{shares}}}}}' for level in levels)}]"
 
 
+def one_round(task: str, level: int) -> str:
+    """`rounds=...` of one level, quoted for a line."""
+    return shlex.quote(_rounds(task, level))
+
+
 def table_2(lab: Lab) -> Iterator[str]:
     """Beside the paper's three models one of all levels, mixed: as many updates as theirs together."""
     arms = {f"STARS on Math{level}": f"stars_math level={level}" for level in (1, 2, 3)}
@@ -463,7 +501,7 @@ def table_5(lab: Lab) -> Iterator[str]:
         "STARS with Mix": "stars_mixed",
     }
     for n in (2, 3):  # as the mixture, but for the levels: equal noise draws and rates
-        line = f"stars_mixed {shlex.quote(_rounds('mapping', n))} budget.mapping{n}.{unit}={total:g} name=long{n}"
+        line = f"stars_mixed {one_round('mapping', n)} budget.mapping{n}.{unit}={total:g} name=long{n}"
         arms[f"STARS on M{n} alone"] = line
     rows = printed("Table 3", "BAGEL", "BAGEL + STARS with CL, round 3", "BAGEL + STARS with Mix")
     title = f"Table 5: curriculum, all levels mixed, and one level alone for as many {unit}"
@@ -512,7 +550,7 @@ def distil_maths(lab: Lab) -> Iterator[str]:
 
 
 def distil_speed(lab: Lab) -> Iterator[str]:
-    one_link = f"distil_curriculum {shlex.quote(_rounds('mapping', 1))}"
+    one_link = f"distil_curriculum {one_round('mapping', 1)}"
     arms = {
         f"{way} ({updates} updates)": f"{line} budget.mapping1.updates={updates} name=m1-{updates}"
         for updates in (25, 50, 100)
@@ -537,8 +575,7 @@ def sharpness(
         for name in filters.split(",") if temperature else ["none"]:
             drawn = f"candidates=4 temperature={temperature}" if temperature else ""
             for state in states.split(","):
-                rounds = shlex.quote(_rounds(task, level))
-                about = f"level={level} {rounds} filter={name} states={state} {drawn}"
+                about = f"level={level} {one_round(task, level)} filter={name} states={state} {drawn}"
                 label = f"t{temperature:g}-{name}-{state}"
                 arms[label] = f"distil_math {about} name={label}"
     title = "Thoughts that disagree: spread of conclusions, and images that cannot be read"

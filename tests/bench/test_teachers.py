@@ -22,5 +22,5 @@ def test_teachers_are_trained_first_and_arms_name_their_last_model(tmp_path: Pat
     assert not asked, "all arms are composed before anything is trained"
     with pytest.raises(UserError, match="ended with 1"):
         list(lines)
-    assert "teacher=reference" in asked[0] and "name=strong90-seed0" in asked[0] and "updates=30" in asked[0]
-    assert "name=weak60-seed0" in asked[1] and "name=stars-seed0" in asked[2]
+    assert "teacher=reference" in asked[0] and "name=strong1-90-seed0" in asked[0] and "updates=90" in asked[0]
+    assert "name=weak1-60-seed0" in asked[1] and "name=stars1-seed0" in asked[2]
