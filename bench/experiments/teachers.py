@@ -39,7 +39,10 @@ def teachers(lab: Lab, level: int = 1, strong: int = 600, weak: int = 60) -> Ite
         teacher = shlex.quote(f"teacher={job.folder / 'stages' / f'{last.index:02d}-{last.name}' / 'model'}")
         at_once = f"thoughts_replay=0 {teacher} name={name}{level}-{updates}"
         arms[f"{STARS} (a {name} teacher)"] = f"{stars} mode=normal {at_once}"
-        arms[f"{DISTILLED} (a {name} teacher)"] = f"{distilled} states=student thoughts=none {at_once}"
+        on_policy = f"states=student thoughts=none {at_once}"
+        arms[f"{DISTILLED} (a {name} teacher)"] = f"{distilled} {on_policy}"
+        if name == "strong":
+            arms[f"{DISTILLED} (a {name} teacher, by divergence)"] = f"{distilled} weighting=kl {on_policy}-kl"
     against = {label: first for label in arms if label != first}
     title = f"Who should teach mapping of level {level}: equal prompts and seconds"
     lines = page(lab, Comparison(title, "mapping", arms, against=against, levels=(level,), as_long_as=first))

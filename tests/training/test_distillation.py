@@ -15,9 +15,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from uni_train.flow.distillation import as_noised, chosen_steps, trajectory, velocities
+from uni_train.flow.distillation import (
+    as_noised,
+    chosen_steps,
+    divergence_shares,
+    training_shares,
+    trajectory,
+    velocities,
+)
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule, train_logit, train_timestep
+from uni_train.flow.steps import step_rule
 from uni_train.models.base import FlowPolicy, Request
 from uni_train.training.callbacks import EmaTeacher
 from uni_train.training.distillation import Distiller, DistilSettings, Lesson, Trajectory
@@ -143,13 +151,26 @@ def test_the_velocities_of_a_trajectory_are_those_that_led_along_it() -> None:
 
 def test_steps_are_chosen_as_often_as_training_levels_land_in_them() -> None:
     schedule = bagel_schedule(11, 1.0)
-    drawn = [int(chosen_steps(schedule, 4.0, 1, np.random.default_rng(i))[0]) for i in range(4000)]
+    shares = training_shares(schedule, 4.0)
+    drawn = [int(chosen_steps(shares, 1, np.random.default_rng(i))[0]) for i in range(4000)]
     ends = schedule.levels.double().numpy()
     share = -np.diff(ends / (4 - 3 * ends))
     assert np.bincount(drawn, minlength=10) / 4000 == pytest.approx(share, abs=0.03)
-    several = chosen_steps(schedule, 4.0, 4, np.random.default_rng(0))
+    several = chosen_steps(shares, 4, np.random.default_rng(0))
     assert len(set(several.tolist())) == 4
-    assert chosen_steps(schedule, 4.0, 99, np.random.default_rng(0)).tolist() == list(range(10))
+    assert chosen_steps(shares, 99, np.random.default_rng(0)).tolist() == list(range(10))
+
+
+def test_steps_by_divergence_are_those_of_flow_grpo() -> None:
+    """KL = (1 + a^2/2)^2 / (2 a^2) * (1 - t) / t * dt * |difference of velocities|^2 below t = 1, whatever a is."""
+    schedule = bagel_schedule(11, 2.0)
+    t, dt = schedule.levels.double().numpy()[:-1], -np.diff(schedule.levels.double().numpy())
+    expected = ((1 - t) / t * dt)[1:]
+    for level in (0.3, 1.0):
+        shares = divergence_shares(schedule, step_rule("flow_grpo", level))
+        assert shares.sum() == pytest.approx(1)
+        assert shares[1:] / shares[1:].sum() == pytest.approx(expected / expected.sum(), rel=1e-4)
+        assert shares[0] < shares[1]
 
 
 def test_a_teacher_that_follows_is_an_average_of_its_student() -> None:

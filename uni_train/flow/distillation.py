@@ -22,6 +22,7 @@ from torch import Tensor
 from uni_train.flow.euler import euler_step
 from uni_train.flow.objective import clean_from_velocity
 from uni_train.flow.schedule import Schedule, shift_timestep
+from uni_train.flow.steps import StepRule
 
 Velocity = Callable[[Tensor, Tensor], Tensor]
 """x_t [B, ...] and a noise level (a scalar) -> noise - clean, [B, ...]."""
@@ -63,13 +64,29 @@ def levels_between(shift: float, draws: int, generator: np.random.Generator) -> 
     return shift_timestep(even, shift).clamp(LEAST, 1 - LEAST).numpy()
 
 
-def chosen_steps(schedule: Schedule, shift: float, draws: int, generator: np.random.Generator) -> np.ndarray:
-    """`draws` different steps of a schedule, rising, each as likely as `levels_between` lands in it.
+def training_shares(schedule: Schedule, shift: float) -> np.ndarray:
+    """[S]: how likely a level of `levels_between` lands in each step of a schedule."""
+    ends = schedule.levels.double().cpu()
+    even = ends / (shift - (shift - 1) * ends)  # the inverse of the shift
+    return -even.diff().numpy()
+
+
+def divergence_shares(schedule: Schedule, rule: StepRule) -> np.ndarray:
+    """[S], sum 1: the Kullback-Leibler divergence of each random step, for velocities that are equally far apart.
+
+    Steps that are drawn so have the gradient of that divergence, summed over a trajectory (DiffusionOPD, arXiv
+    2605.15055), without a weight in the loss.
+    """
+    steps, zeros = torch.arange(schedule.steps), torch.zeros(schedule.steps, 1, dtype=torch.float64)
+    first, second = (rule.transition(zeros, zeros + velocity, schedule, steps) for velocity in (0.0, 1.0))
+    divergence = ((second.mean - first.mean) / first.std).square().flatten() / 2
+    return (divergence / divergence.sum()).cpu().numpy()
+
+
+def chosen_steps(shares: np.ndarray, draws: int, generator: np.random.Generator) -> np.ndarray:
+    """`draws` different steps, rising, by how likely each is [S].
 
     All of them, where there are no more. Drawn one after the other without putting back (Efraimidis & Spirakis 2006).
     """
-    ends = schedule.levels.double().cpu()
-    even = ends / (shift - (shift - 1) * ends)  # the inverse of the shift
-    share = -even.diff().numpy()
-    keys = np.log(generator.random(len(share))) / share
+    keys = np.log(generator.random(len(shares))) / shares
     return np.sort(np.argsort(-keys)[:draws])

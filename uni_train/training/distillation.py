@@ -23,13 +23,25 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.core.seeds import derive_seed
-from uni_train.flow.distillation import as_noised, chosen_steps, levels_between, trajectory, velocities
+from uni_train.flow.distillation import (
+    as_noised,
+    chosen_steps,
+    divergence_shares,
+    levels_between,
+    training_shares,
+    trajectory,
+    velocities,
+)
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
+from uni_train.flow.steps import step_rule
 from uni_train.models.base import Example, FlowPolicy, Request, States
 from uni_train.training.strategies.sharding import unsharded
 
 StateSource = Literal["noised", "teacher", "student"]
+Weighting = Literal["shift", "kl"]
+NOISE_LEVEL = 0.7
+"""Of the step whose divergence weighs: Flow-GRPO's own. It scales all steps alike, but the one from pure noise."""
 
 
 class Trajectory(NamedTuple):
@@ -67,11 +79,13 @@ class Lesson:
 @dataclass(frozen=True, slots=True)
 class DistilSettings:
     """states: where they come from. shift: of their noise levels. reuse: the teacher's stored trajectories are those of
-    the velocity that is learned, so that it need not be asked again."""
+    the velocity that is learned, so that it need not be asked again. weighting: how likely each step of a trajectory
+    is: as the shifted levels of training, or by the divergence of Flow-GRPO's random step."""
 
     states: StateSource
     shift: float
     reuse: bool
+    weighting: Weighting = "shift"
 
 
 class Distiller:
@@ -139,15 +153,21 @@ class Distiller:
         x_t, t, known = [], [], []
         for lesson, way in zip(lessons, trajectories, strict=True):
             generator = np.random.default_rng(derive_seed(lesson.seed, "levels"))
-            places = torch.from_numpy(
-                chosen_steps(Schedule(way.levels), self.settings.shift, lesson.draws, generator)
-            ).to(way.states.device)
+            places = torch.from_numpy(chosen_steps(self._shares(way.levels), lesson.draws, generator))
+            places = places.to(way.states.device)
             x_t.append(way.states[places])
             t.append(way.levels.to(places.device)[places])
             if self.settings.reuse:
                 known.append(velocities(way.states[None], Schedule(way.levels))[0, places])
         given = _stacked(known).to(device) if known else None
         return _stacked(x_t).to(device), torch.stack(t).to(device), given
+
+    def _shares(self, levels: Tensor) -> np.ndarray:
+        """How likely each step of a trajectory is, [S]."""
+        schedule = Schedule(levels)
+        if self.settings.weighting == "kl":
+            return divergence_shares(schedule, step_rule("flow_grpo", NOISE_LEVEL))
+        return training_shares(schedule, self.settings.shift)
 
     def _student_trajectories(self, lessons: Sequence[Lesson]) -> list[Trajectory]:
         """Where the student gets by itself; it does not make the last step."""

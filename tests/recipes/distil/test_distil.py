@@ -300,6 +300,7 @@ def test_a_tiny_bagel_distils_its_thoughts_and_edits(
         (["candidates=4"], "at temperature 0 all thoughts of a prompt are the same"),
         (["filter=agreement", "candidates=2", "temperature=1"], "have no majority"),
         (["teacher=ema", "trained=lora"], "teacher=ema averages weights"),
+        (["weighting=kl"], "states=noised has none"),
         (["teacher=ema", "strategy=fsdp2"], "strategy=fsdp2 shards them"),
         (["model=bagel_7b", "guidance=4"], "would guide it once more"),
         (["states=teachers"], "states"),

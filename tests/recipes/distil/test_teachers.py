@@ -171,7 +171,7 @@ def judge() -> Iterator[str]:
         ("nano", ("states=teacher", "thoughts=model")),
         ("nano", ("states=noised", "thoughts=reference")),
         ("nano", (*PLAIN, "guidance=3")),
-        ("bagel", PLAIN),
+        ("bagel", (*PLAIN, "weighting=kl")),
         ("bagel", ("states=noised", "thoughts=model", "trained=lora")),
         ("flux", PLAIN),
         ("flux", ("states=teacher", "thoughts=none")),

@@ -30,6 +30,8 @@ class DistilConfig(RoundsConfig):
     teacher_decay: Decay = 0.99  # of that average, an update
     # where velocities are compared: on noised images of the teacher, on its trajectories, on the student's own
     states: Literal["noised", "teacher", "student"] = "teacher"
+    # how likely each step of a trajectory is: as the levels of training, or by the divergence of a random step
+    weighting: Literal["shift", "kl"] = "shift"
     guidance: Scale | None = None  # of the teacher by text, for a student that draws without; null = none
 
     @property
@@ -74,6 +76,8 @@ def check(config: DistilConfig, where: Where) -> None:
         ("teachers", len(others) > 1 and (config.states != "student" or config.thoughts == "model"),
          f"states={config.states} thoughts={config.thoughts}: of {len(others)} teachers none thinks or draws for all",
          "states=student thoughts=none."),
+        ("weighting", config.weighting == "kl" and config.states == "noised",
+         "weighting=kl weighs the steps of a trajectory, and states=noised has none", "states=student, or teacher."),
         ("candidates", several and temperature == 0,
          f"candidates={config.candidates}: at temperature 0 all thoughts of a prompt are the same",
          "temperature=0.7, or candidates=1."),

@@ -85,7 +85,8 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     lessons = {name: RoundLessons(work, of) for name, of in taught.items()}
     model = expect_skill(work.trainable_model(work.weights, config.timestep_shift), FlowPolicy)
     models = _teachers(work)
-    distiller = Distiller(model, models, DistilSettings(config.states, config.timestep_shift, config.reused))
+    settings = DistilSettings(config.states, config.timestep_shift, config.reused, config.weighting)
+    distiller = Distiller(model, models, settings)
     lengths = [updates(config, round_, len(lessons[round_.set_name])) for round_ in (config.rounds[i] for i in rounds)]
     total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     sources: dict[str, Source] = dict(lessons)  # type: ignore[arg-type]
