@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from bench.experiment import Job, Lab, plan
@@ -220,19 +219,21 @@ def page(lab: Lab, what: Comparison) -> Iterator[str]:
     if what.as_long_as and what.as_long_as not in arms:
         raise UsageError(f"--only leaves out {what.as_long_as}", "All other arms get as many seconds as it takes.")
 
+    key = f"budget.{what.sets[0]}.updates"
+
     def equalise(base: str) -> None:
         """Plan the other arms for as many updates as fill the seconds of `as_long_as`, by a short run of each."""
-        lab.make(jobs[base, what.as_long_as])
-        seconds = fmean(sum(_seconds(job.folder)) for job in jobs[base, what.as_long_as])
-        key = f"budget.{what.sets[0]}.updates"
         short = ("evaluation.n=1", f"{key}={PACE}")
-        others = [label for label in arms if label != what.as_long_as]
-        paces = {label: planned(base, label, lab.seeds[:1], *short, folder=lab.runs / "pace") for label in others}
+        paces = {label: planned(base, label, lab.seeds[:1], *short, folder=lab.runs / "pace") for label in arms}
         lab.make(job for some in paces.values() for job in some)
-        for label, (pace,) in paces.items():
-            rest, training = _seconds(pace.folder)
-            updates = max(1, round((seconds - rest) / training * PACE))
-            jobs[base, label] = planned(base, label, lab.seeds, f"{key}={updates}")
+        spent = {label: _seconds(job.folder) for label, (job,) in paces.items()}
+        rest, training = spent[what.as_long_as]
+        (round_,) = jobs[base, what.as_long_as][0].config.rounds  # type: ignore[attr-defined]
+        seconds = rest + training / PACE * round_.updates
+        for label, (rest, training) in spent.items():
+            if label != what.as_long_as:
+                updates = max(1, round((seconds - rest) / training * PACE))
+                jobs[base, label] = planned(base, label, lab.seeds, f"{key}={updates}")
 
     def made() -> Iterator[str]:
         if what.as_long_as:

@@ -169,6 +169,8 @@ def test_what_cannot_be_meant_is_refused_before_training(
         "other": write(tmp_path / "other.jsonl", good[0], {"question": "?"}),
         "bad": write(tmp_path / "bad.jsonl", *good, {**good[0], "image": "gone.png"}),
     }
-    result = fit(place, tmp_path / "runs", *(text.format(**files) for text in overrides))
-    assert result.exit_code in (1, 2) and message in result.output, result.output
-    assert "Traceback" not in result.output and not list(tmp_path.rglob("metrics.jsonl"))
+    for dry in ((), ("--dry-run",)):
+        result = fit(place, tmp_path / "runs", *(text.format(**files) for text in overrides), *dry)
+        assert message in result.output, result.output
+        assert result.exit_code in (1, 2) or (dry and f"missing: {message}" in result.output)
+        assert "Traceback" not in result.output and not list(tmp_path.rglob("metrics.jsonl"))

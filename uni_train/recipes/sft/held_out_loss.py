@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import heapq
 import random
-from collections.abc import Iterable, Iterator, Mapping
-from copy import copy
-from itertools import chain
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
 from safetensors.torch import load_file, save_file
 
-from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_path, disk_errors
-from uni_train.core.seeds import derive_seed
 from uni_train.eval.report.sections.held_out_loss import LOG, best_line, compared, kept_line, loss_table, lowest
 from uni_train.eval.report.tables import print_table
 from uni_train.models.base import Example, Trainable
 from uni_train.recipes.sft.config import SftConfig
+from uni_train.recipes.sft.held_out_rows import Place, set_aside, too_few
 from uni_train.stages.held_out_loss import row_losses
 from uni_train.stages.work import CHECKPOINTS, StageRun, Work
 from uni_train.training.averages import put
 from uni_train.training.callbacks import Validation, evaluated
-from uni_train.training.data.rows import CHECKED, Chosen, Rows
+from uni_train.training.data.rows import CHECKED, Rows
 from uni_train.training.metric_log import JsonlLogger, append_once, read_metrics
-
-Place = tuple[str, Rows, int]
-"""A row's id, "cats/12", or "/12" of held_out_loss.path, and where it is, from 0."""
 
 
 class HeldOutLoss(Validation):
@@ -53,8 +46,12 @@ class HeldOutLoss(Validation):
         lines = work.ranks.from_main(lambda: read_metrics(self.file.path))
         if other is not None and not lines:
             work.ranks.from_main(other.check)
-        self.rows = self._chosen(sources, other)
-        held, train = self.rows.values()
+        chosen, rest = set_aside(work.config, sources, other)
+        self.where = {row: rows.where(index) for row, rows, index in chosen}
+        held, train = _examples(chosen), _examples(rest)
+        if len(held) < 2:
+            raise too_few(len(held))
+        self.rows = {"held_out": held, "train": train}
         overlap = lines[0]["ids"]["overlap"] if lines else work.ranks.from_main(lambda: _overlap(held, sources))
         self.ids = {"held_out": [*held], "train": [*train], "overlap": overlap}
         trained = f"of {len(train)} of the {sum(map(len, sources.values()))} that are"
@@ -62,29 +59,6 @@ class HeldOutLoss(Validation):
         if overlap:
             where = f"{len(overlap)} of these {len(held)}, first {self.where[overlap[0]]}"
             work.progress.say(f"  held-out rows whose images and texts another row trains on: {where}")
-
-    def _chosen(self, sources: Mapping[str, Rows], other: Rows | None) -> dict[str, dict[str, Example]]:
-        """Held-out rows, and as many that are trained on: those with the smallest hashes."""
-        share, whole = self.keys.share or 0.0, {name: copy(rows) for name, rows in sources.items()}
-        parts = (self._first(_places(name, rows), round(share * len(rows))) for name, rows in whole.items())
-        chosen = self._first(chain.from_iterable(parts) if other is None else _places("", other), self.keys.n)
-        taken = self.where = {row: rows.where(index) for row, rows, index in chosen}
-        for name, rows in sources.items():
-            left = [index for row, _, index in _places(name, rows) if row not in taken]
-            if not left:
-                hint = "Lower it, or give held-out rows of their own: held_out_loss.path=FILE."
-                raise UserError(f"held_out_loss.share={share} leaves no row of sources.{name} to train on", hint)
-            rows.rows = Chosen(rows.rows, left)
-        held = _examples(chosen)
-        if len(held) < 2:
-            hint = "Raise held_out_loss.share, or give more rows in held_out_loss.path."
-            raise UserError(f"held_out_loss: {len(held)} rows can be held out, and an interval needs 2", hint)
-        rest = (place for name, rows in whole.items() for place in _places(name, rows) if place[0] not in taken)
-        return {"held_out": held, "train": _examples(self._first(rest, len(held)))}
-
-    def _first(self, places: Iterable[Place], n: int) -> list[Place]:
-        seed = self.work.config.evaluation.seed
-        return heapq.nsmallest(n, places, key=lambda place: derive_seed("held-out row", seed, place[0]))
 
     def _validate(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
         with trainer.precision_plugin.val_step_context():
@@ -134,10 +108,6 @@ class HeldOutLoss(Validation):
         self.result = {**compared(lines[0], kept), "best_step": best["step"], "best_loss": best["held_out/loss"]}
         print_table(loss_table(self.result), self.work.progress)
         say(f"  {lowest(best)} The model is that of update {kept['step']}.")
-
-
-def _places(name: str, rows: Rows) -> Iterator[Place]:
-    return ((f"{name}/{index}", rows, index) for index in range(len(rows)))
 
 
 def _examples(places: Iterable[Place]) -> dict[str, Example]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.config.kinds import PlannedStage, Updates, recipe_kind
 from uni_train.config.messages import Where
+from uni_train.config.paths import missing_paths
 from uni_train.recipes.sft.config import SftConfig, check, named_sources
 from uni_train.stages.extension import span, spans
 from uni_train.stages.kind import RecipeKind, Stages
@@ -73,9 +74,17 @@ class Sft(RecipeKind[SftConfig]):
 
     def remarks(self, config: SftConfig, model: Trainable) -> list[str]:
         from uni_train.recipes.sft.budget import described
-        from uni_train.recipes.sft.training import sources
+        from uni_train.recipes.sft.held_out_rows import set_aside
+        from uni_train.recipes.sft.training import held_out_file, sources
 
-        return [*described(config, sources(config, model.example_tokens)), *super().remarks(config, model)]
+        rows = sources(config, model.example_tokens)
+        if not any(missing_paths(config)):  # those are named beside the remarks
+            other = held_out_file(config, model.example_tokens)
+            if other is not None:
+                other.check()
+            if config.held_out_loss.share is not None or other is not None:
+                set_aside(config, rows, other)
+        return [*described(config, rows), *super().remarks(config, model)]
 
     def first_update(self, config: SftConfig, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
         from uni_train.recipes.sft.training import schedule, sources

@@ -39,10 +39,7 @@ def run(work: Work[SftConfig], stage: StageRun, name: str) -> None:
     watched, keys = held_out(work), config.held_out_loss
     logger = run_logger(work, stage.path.name)
     callbacks: list[Callback] = []
-    losses = other = None
-    if keys.path is not None:
-        like = replace(next(iter(config.used_sources.values())), path=keys.path)
-        other = _rows(config, like, model.example_tokens, held_out=True)
+    losses, other = None, held_out_file(config, model.example_tokens)
     if keys.share is not None or other is not None:
         from uni_train.recipes.sft.held_out_loss import HeldOutLoss
 
@@ -85,6 +82,14 @@ def sources(config: SftConfig, example_tokens: Callable[[Example], int]) -> dict
         UserError: a file is missing, damaged or of another kind.
     """
     return {name: _rows(config, source, example_tokens) for name, source in config.used_sources.items()}
+
+
+def held_out_file(config: SftConfig, example_tokens: Callable[[Example], int]) -> Rows | None:
+    """Rows of `held_out_loss.path`, in the form of the first source; None without it. Raises UserError."""
+    if config.held_out_loss.path is None:
+        return None
+    like = replace(next(iter(config.used_sources.values())), path=config.held_out_loss.path)
+    return _rows(config, like, example_tokens, held_out=True)
 
 
 def _rows(
