@@ -5,7 +5,8 @@
     python bench/experiment.py mazes --runs runs/few --seeds 3,4,5 -o n=100 --only sft_same,stars,dpo,nft_sft
 
 All arms draw the same images of the same prompts, `candidates` each, and filter them alike. An update of Flow-DPO takes
-three to four times as long as one of STARS with as many rows; each arm trains for as many as fill Flow-DPO's seconds.
+two to three times as long as one of STARS with as many rows; each arm trains for as many as fill Flow-DPO's seconds.
+Only prompts with a right and a wrong image have pairs, so one arm learns the chosen images of these alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def preferences(lab: Lab, level: int = 1, candidates: int = 4, filter: str = "se
     arms = {
         DPO: f"dpo_mapping {common} name=dpo{name}",
         f"{DPO} (without sft)": f"dpo_mapping {common} sft_weight=0 name=without{name}",
+        f"{DPO} (chosen images alone)": f"dpo_mapping {common} beta=1e-6 sft_weight=1 name=chosen{name}",
         STARS: f"stars_mapping {common} name=stars{name}",
     }
     against = {label: STARS for label in arms if label != STARS}
