@@ -74,8 +74,8 @@ def training_shares(schedule: Schedule, shift: float) -> np.ndarray:
 def divergence_shares(schedule: Schedule, rule: StepRule) -> np.ndarray:
     """[S], sum 1: the Kullback-Leibler divergence of each random step, for velocities that are equally far apart.
 
-    Steps that are drawn so have the gradient of that divergence, summed over a trajectory (DiffusionOPD, arXiv
-    2605.15055), without a weight in the loss.
+    A step that is drawn so has the gradient of that divergence, summed over a trajectory (DiffusionOPD, arXiv
+    2605.15055), without a weight in the loss. Several different steps come near it; all steps weigh the same.
     """
     steps, zeros = torch.arange(schedule.steps), torch.zeros(schedule.steps, 1, dtype=torch.float64)
     first, second = (rule.transition(zeros, zeros + velocity, schedule, steps) for velocity in (0.0, 1.0))
