@@ -3,8 +3,8 @@
     python bench/experiment.py replay --seeds 0,1,2 --threads 1 --jobs 2      # how much replay keeps the rest?
     python bench/experiment.py retention --seeds 0 --threads 1 --jobs 2       # after each recipe that needs no data
 
-Losses are those of rows as nano's pretraining has them, by kind. Sets are those that no round or prompt of the recipe
-names and of which one of the two models has an item right.
+Losses are those of rows as nano's pretraining has them, by kind. Sets are those of maths and mapping that no round or
+prompt of the recipe names; of puzzles nano draws none.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from statistics import fmean
 
 from bench.experiment import Job, Lab, plan
 from bench.markdown import interval, row, table
+from uni_train.config.compose import compose
 from uni_train.core.reading_limits import read_json
 from uni_train.eval.compare import Row, compare
 from uni_train.eval.report.run import read_lines
 from uni_train.eval.report.sections.retention import FACTS, FOLDER, LOSSES, START, by_kind
 from uni_train.eval.statistics import mean_over_seeds
+from uni_train.stages.retention import retained
 
 SHARES = (0.0, 0.1, 0.3)
 RECIPES = (
@@ -41,8 +43,15 @@ def replay(lab: Lab, n: int = 32, recipe: str = "stars_mapping level=1") -> Iter
 def retention(lab: Lab, n: int = 64) -> Iterator[str]:
     """What each recipe has changed."""
     chosen = lab.arms([line.split()[0] for line in RECIPES])
-    keys = f"name=retention retention.sets=[all] retention.rows=pretrain retention.n={n}"
-    return _retention(lab, {line: _jobs(lab, f"{line} {keys}") for line in RECIPES if line.split()[0] in chosen})
+    keys = f"name=retention retention.rows=pretrain retention.n={n}"
+    arms = {line: f"{line} {keys} retention.sets=[{','.join(_known(line))}]" for line in RECIPES}
+    return _retention(lab, {line: _jobs(lab, arm) for line, arm in arms.items() if line.split()[0] in chosen})
+
+
+def _known(line: str) -> list[str]:
+    """Sets of the tasks that nano was pretrained on, but for those that the recipe trains."""
+    recipe, *overrides = line.split()
+    return [name for name in retained(compose(recipe, overrides)) if name.startswith(("math", "mapping"))]
 
 
 def _jobs(lab: Lab, line: str) -> list[Job]:
