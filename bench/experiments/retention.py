@@ -73,7 +73,7 @@ def _replay(lab: Lab, arms: dict[float, list[Job]]) -> Iterator[str]:
 
 def _retention(lab: Lab, arms: dict[str, list[Job]]) -> Iterator[str]:
     lab.make(job for jobs in arms.values() for job in jobs)
-    kinds = ("caption, text", "verify, text", "facts, text", "text_to_image, image, mean")
+    kinds = ("caption, text", "verify, text", "maths_answer, text", "text_to_image, image, mean")
     yield from (f"Mean over sets, before and after; sets that changed (p below {CHANCE}); change of losses:", "")
     yield from table("recipe", *MODES, "sets lost", "sets won", *kinds)
     for line, jobs in arms.items():
