@@ -35,6 +35,7 @@ from uni_train.config.compose import compose
 from uni_train.config.schema import RunConfig
 from uni_train.core.errors import UsageError, UserError
 from uni_train.core.files import atomic_write_text
+from uni_train.core.reading_limits import read_json
 from uni_train.run_folder import decisive, stored_config
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -158,6 +159,12 @@ def seconds_each(file: Path, arm: str, measure: Callable[[], float]) -> float:
         known[arm] = measure()
         atomic_write_text(file, json.dumps(known, indent=1) + "\n")
     return float(known[arm])
+
+
+def stage_seconds(run: Path) -> dict[str, float]:
+    """Stage -> what it took, without evaluations."""
+    stages = {file.parent.name: read_json(file)["seconds"] for file in sorted(run.glob("stages/*/manifest.json"))}
+    return {name: float(spent) for name, spent in stages.items() if "-evaluate-" not in name}
 
 
 def bases_of(given: Sequence[str]) -> dict[str, list[str]]:

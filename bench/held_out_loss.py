@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import row, table
 from uni_train import fit
+from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_write_text
 from uni_train.data_gen.registry import get_task
 from uni_train.eval.scored import read_folder
@@ -69,14 +70,42 @@ def drawn(moment: Path) -> list[np.ndarray]:
     return [np.asarray(Image.open(io.BytesIO(one.sample.image or b""))) for one in read_folder(moment)]
 
 
+def reconstructed(images: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """As nano's autoencoder returns them."""
+    import torch
+
+    from uni_train.models.bagel.images import pixels
+    from uni_train.models.load import build_model, model_config
+
+    vae = build_model(model_config("nano")).vae
+    with torch.no_grad():
+        returned = vae.decode(vae.encode(pixels(images), torch.zeros(len(images), 1, 1, 1)))
+    return list(((returned + 1) * 127.5).clamp(0, 255).byte().permute(0, 2, 3, 1).numpy())
+
+
+def show(file: Path, rows: Sequence[Sequence[np.ndarray]]) -> None:
+    """Rows of images of one size, three times as large."""
+    grid = np.concatenate([np.concatenate(some, 1) for some in rows])
+    whole = Image.fromarray(grid)
+    whole.resize((3 * whole.width, 3 * whole.height), Image.Resampling.NEAREST).save(file)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=tuple(KINDS))
     parser.add_argument("--model", choices=tuple(RATES), default="nano")
     parser.add_argument("--rates", help="learning rates, with commas")
-    parser.add_argument("--picture", type=Path, help="a PNG: rows, images before training, after each rate")
+    parser.add_argument("--picture", type=Path, help="a PNG: rows, what nano's VAE returns, before, after each rate")
     parser.add_argument("--out", type=Path, default=Path("runs"))
-    given = parser.parse_args()
+    try:
+        run(parser.parse_args())
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+
+
+def run(given: argparse.Namespace) -> None:
+    """Train at each rate, then print the table."""
     rows = make_rows(given.out / "rows" / given.kind, given.kind)
     keys = [f"sources={rows}", f"out={given.out}", *ALONE, "batch.rows=8", "updates=160"]
     keys += ["held_out_loss.share=0.25", "held_out_loss.every=20", f"held_out.path={rows}", f"held_out.n={DRAWN}"]
@@ -87,17 +116,15 @@ def main() -> None:
     logs, pictures = {}, []
     for rate in (given.rates or RATES[given.model]).split(","):
         name = f"{given.model}-{given.kind}-{rate}"
-        run = fit("sft_nano" if given.model == "nano" else "sft", [*keys, f"optimizer.lr={rate}", f"name={name}"])
-        (log,) = run.path.glob("stages/*/held_out_loss.jsonl")
+        trained = fit("sft_nano" if given.model == "nano" else "sft", [*keys, f"optimizer.lr={rate}", f"name={name}"])
+        (log,) = trained.path.glob("stages/*/held_out_loss.jsonl")
         logs[rate] = read_metrics(log)
-        moments = sorted(run.path.glob("stages/*/held_out/*"))
+        moments = sorted(trained.path.glob("stages/*/held_out/*"))
         pictures += [drawn(moment) for moment in moments[-1 if pictures else 0 :]]
     if given.picture is not None:
         targets = [np.asarray(Image.open(file)) for file in sorted(rows.glob("*.png"))[:DRAWN]]
-        grid = np.concatenate([np.concatenate(some, 1) for some in [targets, *pictures]])
-        Image.fromarray(grid).resize((grid.shape[1] * 3, grid.shape[0] * 3), Image.Resampling.NEAREST).save(
-            given.picture
-        )
+        returned = [reconstructed(targets)] if given.model == "nano" else []
+        show(given.picture, [targets, *returned, *pictures])
     print("Loss of held-out rows, then of as many trained ones, by learning rate:")
     for line in table("updates", *logs):
         print(line)

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.experiment import Lab, seconds_each
+from bench.experiment import Lab, seconds_each, stage_seconds
 from bench.markdown import interval, row, table
 from uni_train.config.compose import compose
 from uni_train.config.kinds import run_task
@@ -186,8 +186,7 @@ class Plan:
         """Spent on sampling, judging and training, not on evaluations and starting."""
         if arm.counter != "rounds":
             return float(_manifest(self.model(arm, name).parent)["result"]["seconds"])
-        stages = [file.parent for file in (self.folder(arm, name) / "stages").glob("*/manifest.json")]
-        return sum(float(_manifest(one)["seconds"]) for one in stages if "-evaluate-" not in one.name)
+        return sum(stage_seconds(self.folder(arm, name)).values())
 
 
 # --- making -----------------------------------------------------------------------------------------------------------

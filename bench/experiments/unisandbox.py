@@ -25,11 +25,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bench.experiment import Job, Lab, plan
+from bench.experiment import Job, Lab, plan, stage_seconds
 from bench.markdown import interval, row, table
 from uni_train.config.compose import compose
 from uni_train.core.errors import UsageError, UserError
-from uni_train.core.reading_limits import read_json
 from uni_train.data_gen.registry import TASKS, set_name
 from uni_train.eval import summary as run_summary
 from uni_train.eval.results import Results
@@ -248,10 +247,10 @@ def page(lab: Lab, what: Comparison) -> Iterator[str]:
 
 
 def _seconds(run: Path) -> tuple[float, float]:
-    """Of sampling and filtering, and of training, without evaluations."""
-    stages = {file.parent.name: read_json(file)["seconds"] for file in run.glob("stages/*/manifest.json")}
+    """Of sampling and filtering, and of training."""
+    stages = stage_seconds(run)
     training = math.fsum(spent for name, spent in stages.items() if re.search("-(finetune|distil|dpo)-", name))
-    return math.fsum(spent for name, spent in stages.items() if "-evaluate-" not in name) - training, training
+    return math.fsum(stages.values()) - training, training
 
 
 def lines(what: Comparison, found: Mapping[str, Mapping[str, Sequence[Run]]], command: str) -> Iterator[str]:
