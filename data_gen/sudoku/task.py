@@ -37,9 +37,8 @@ class Sudoku(LatticePuzzle):
         for cell in random.sample(range(n * n), n * n):
             if given.count(0) >= EMPTY * n * n:
                 break
-            given[cell] = 0
-            if not is_unique(given):
-                given[cell] = full[cell]
+            if is_implied(given, cell):
+                given[cell] = 0
         boxes = "" if 1 in BOXES[n] else f" and every box of {BOXES[n][0]} x {BOXES[n][1]} cells"
         added = [
             f"row {cell // n + 1} column {cell % n + 1} is {full[cell]}" for cell in range(n * n) if not given[cell]
@@ -137,10 +136,11 @@ def solutions(grid: Sequence[int], random: Random | None = None) -> Iterator[lis
     yield from fill()
 
 
-def is_unique(grid: Sequence[int]) -> bool:
-    """Whether a grid has exactly one completion."""
-    completions = solutions(grid)
-    return next(completions, None) is not None and next(completions, None) is None
+def is_implied(grid: Sequence[int], cell: int) -> bool:
+    """Whether a grid with exactly one completion still has exactly one without its digit in `cell`."""
+    n, cells = side_of(grid), list(grid)
+    others = set(range(1, n + 1)) - {grid[peer] for peer in _peers(n)[cell]} - {grid[cell]}
+    return not any(any(solutions([*cells[:cell], digit, *cells[cell + 1 :]])) for digit in others)
 
 
 def canonical(grid: Sequence[int]) -> str:
