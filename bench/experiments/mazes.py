@@ -46,7 +46,6 @@ from uni_train.data_gen.shortcuts import questions_of
 from uni_train.data_gen.task import Item, Task, Verdict, collect
 from uni_train.eval.shortcuts import Trivial, best, trivial
 from uni_train.eval.statistics import Estimate, mean_over_seeds, paired
-from uni_train.run_folder import RunFolder
 from uni_train.training.metric_log import read_metrics
 
 TASK, LEVEL = "maze", 4
@@ -297,7 +296,6 @@ def mazes_seen(plan: Plan, seed: int, key: str, n: int) -> int:
     """
     from uni_train.recipes.flow_grpo.training import task_prompts
     from uni_train.recipes.stars.sampling import round_items
-    from uni_train.stages.work import Work
 
     arm, limited = ARMS[key], _items(solved_mazes(plan, seed, "limited"))
     recipe, *overrides = arguments(plan, seed, key, key)[1:]
@@ -307,8 +305,7 @@ def mazes_seen(plan: Plan, seed: int, key: str, n: int) -> int:
         more = _items(solved_mazes(plan, seed, "more"))
         drawn = more[: round(len(more) * (1 - (1 - config.batch.rows / len(more)) ** n))]
     elif arm.counter == "rounds":
-        work: Work[Any] = Work(config, RunFolder(config.out, config.recipe, config.run_name), None)
-        drawn = [item for one in config.rounds for item in round_items(work, one)]
+        drawn = [item for one in config.rounds for item in round_items(config, one)]
     elif arm.counter == "epochs" and config.prompts.task is not None:
         task, count = run_task(config, config.prompts.task), config.rollout.prompts_per_epoch
         asked = (task_prompts(task, config.prompts.levels, seed, epoch, count) for epoch in range(n))
