@@ -172,11 +172,11 @@ def named() -> dict[str, set[str]]:
 
 
 IMPORTED: dict[int, list[str]] = {
-    27_010: ["fit", "stars_curriculum", "evaluation.n=1", "evaluation.sets=[mapping1]", "strategy.all_cores=false",
+    26_920: ["fit", "stars_curriculum", "evaluation.n=1", "evaluation.sets=[mapping1]", "strategy.all_cores=false",
              "rounds=[{task: mapping, level: 1, prompts: 24, updates: 1, replay: {pretrain: 0.1}}]", "out=out",
              "model.sampling.steps=1"],
-    20_200: ["eval", "-c", "nano", "-b", "ureason", "--subset", "5", "--out", "out", "sampling.steps=1"],
-    11_900: ["generate", "-m", "nano", "-p", "Draw 3 apples .", "--out", "out.png", "--steps", "1"],
+    20_070: ["eval", "-c", "nano", "-b", "ureason", "--subset", "5", "--out", "out", "sampling.steps=1"],
+    11_780: ["generate", "-m", "nano", "-p", "Draw 3 apples .", "--out", "out.png", "--steps", "1"],
     510: ["--help"],
 }  # fmt: skip
 """Lines of ours that a command may load -> the command. They may only fall."""

@@ -21,7 +21,8 @@ from tests.models.bagel.published import published
 from uni_train import fitting
 from uni_train.cli.main import uni_train
 from uni_train.core.errors import UserError
-from uni_train.core.hub import local, snapshot
+from uni_train.core.hub import local
+from uni_train.core.hub_transfer import snapshot
 from uni_train.models.nano.family import ASSETS
 
 SHA = "0123456789abcdef0123456789abcdef01234567"

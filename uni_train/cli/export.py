@@ -46,7 +46,7 @@ def export(
 
     expect_there(source)  # before torch is imported, which takes seconds
     if push_to_hub is not None:
-        from uni_train.core.hub import check_repository
+        from uni_train.core.hub_transfer import check_repository
 
         check_repository(push_to_hub)
 
@@ -75,7 +75,7 @@ def export(
     progress.say(f"{exported.what}: {exported.path} -> {out}")
     if push_to_hub is not None:
         from uni_train.core.files import atomic_path
-        from uni_train.core.hub import push
+        from uni_train.core.hub_transfer import push
         from uni_train.eval.model_card import model_card
 
         run = exported.path.parent.parent.parent

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from uni_train.core.errors import UserError
-from uni_train.core.hub import READ, snapshot
+from uni_train.core.hub import READ
+from uni_train.core.hub_transfer import snapshot
 
 _ID = re.compile(
     r"hf:/{1,2}(?:datasets/)?(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>refs/\w+/\w+|[^@\s/]+))?(/(?P<place>.+))?"

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from pyarrow.parquet import FileMetaData
 
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")  # suffixes of files that can run any code, and are never read
 MIB = 1 << 20
 JSON_BYTES = 256 * MIB
 """Of a JSON file: manifests, summaries, indexes of weights, tokenizers."""

@@ -17,8 +17,8 @@ from uni_train.config.schema import ModelConfig, Quantised
 from uni_train.core import reading_limits
 from uni_train.core.errors import UsageError, UserError, did_you_mean
 from uni_train.core.folders import files_below
-from uni_train.core.hub import PICKLES, hub_id, local, split_adapters
-from uni_train.core.reading_limits import VIDEOS, image_suffixes
+from uni_train.core.hub import hub_id, local, split_adapters
+from uni_train.core.reading_limits import PICKLES, VIDEOS, image_suffixes
 from uni_train.core.registry import expect_named
 from uni_train.models.family import FAMILIES, NEVER_READ, Checkpoint, Inspection, family_of, read_json
 from uni_train.models.saved_step import is_step, model_before, run_config, run_of

@@ -28,7 +28,7 @@ from torch import Tensor
 from uni_train.config.schema import ModelConfig, Quantised
 from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_path
-from uni_train.core.hub import PICKLES
+from uni_train.core.reading_limits import PICKLES
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.positions import sincos_table

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uni_train.core.hub import PICKLES
+from uni_train.core.reading_limits import PICKLES
 from uni_train.models.family import FAMILIES, Checkpoint, Inspection, PublishedFamily, read_json
 
 if TYPE_CHECKING:
