@@ -36,6 +36,11 @@ _RESULT = re.compile(
 _REJECTED = re.compile(r"\b(?:not|instead of|rather than|nor|no)\s+(?:the\s+|an?\s+|any\s+)?[\w-]+", re.IGNORECASE)
 
 
+def is_readable(task: str) -> bool:
+    """Whether a program tells wrong conclusions about a task's cases; of other tasks a thought is right or unclear."""
+    return task in (*_READ, *READERS)
+
+
 def conclusion(thought: str | None, case: Case) -> Conclusion:
     """Whether the thought ends where the case's answer is."""
     if not thought:
@@ -94,7 +99,7 @@ def concluded(text: str | None, case: Case) -> str | None:
     """
     if not text:
         return None
-    if case.facts["task"] not in (*_READ, *READERS):
+    if not is_readable(case.facts["task"]):
         return _words(text) or None
     if case.facts["world"] == "nano":
         counts = counted(text.rpartition(_DRAW)[2])

@@ -20,6 +20,8 @@ def judged(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Scor
     Raises:
         UserError: the judge did not answer for some of them.
     """
+    if not scored:  # all thoughts of these batches were rejected
+        return []
     cases = {answer.sample.ask.case.id: answer.sample.ask.case for answer in scored}
     replies = judging.judge_samples(
         work, folder, [answer.sample for answer in scored], FilterQuestion(tuple(cases.values()))

@@ -31,6 +31,10 @@ class Stars(RoundsKind[StarsConfig]):
 
     def check(self, config: StarsConfig, where: Where) -> None:
         check(config, where)
+        if config.early_rejection is not None:
+            from uni_train.recipes.stars import early_rejection
+
+            early_rejection.check(config, where)
 
     def asks_judge(self, config: StarsConfig) -> bool:
         return config.filter == "judge"
@@ -44,6 +48,7 @@ class Stars(RoundsKind[StarsConfig]):
         whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(round_.task).items_per_draw == 2 else ""
         keep = f"{about(config.filter)}{whole}"
         draw = "think, draw" if config.mode == "cot" else "draw"
+        draw += " unless the thought concludes wrong" if config.early_rejection else ""
         draw += f" up to {config.redraw} times until it accepts its image" if config.redraw > 1 else ""
         drawn = round_.prompts * config.candidates * config.redraw
         if config.teacher == "reference":
@@ -101,7 +106,8 @@ class Stars(RoundsKind[StarsConfig]):
 
                 drawn, own = counted_below(s.shards for s in stages)
                 answers += own
-            calls = {"thoughts": drawn if config.mode == "cot" else 0, "answers": answers, "images": drawn}
+            undrawn = sum(int(s.facts().get("undrawn", 0)) for s in fresh)
+            calls = {"thoughts": drawn + undrawn if config.mode == "cot" else 0, "answers": answers, "images": drawn}
             calls["velocities"] = drawn * config.model.sampling.steps
             entries.append(round_entry(config.filter, served, judged, [*fresh, stage], calls))
         return entries

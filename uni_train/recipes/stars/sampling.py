@@ -51,6 +51,10 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
             from uni_train.eval.redraw import Redrawing
 
             made = partial(Redrawing(drawer, config.redraw, model.family).verified, benchmark)
+        if config.early_rejection:
+            from uni_train.recipes.stars import early_rejection
+
+            made = partial(early_rejection.verified, benchmark, drawer, stage)
 
     def make(index: int) -> list[Scored]:
         samples = made(batches[index])
@@ -77,6 +81,8 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
 
     until_kept(work, stage, round_, have, len(batches), config.model.draw_batch)
     counts = {"sampled": len(wanted)} if round_.kept is None else filtering.counted(work, stage, round_)
+    if config.early_rejection:
+        counts |= early_rejection.counted(work, stage)
     stage.result |= {"task": round_.task, "level": round_.level, **counts}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 

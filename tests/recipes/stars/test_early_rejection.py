@@ -1,0 +1,55 @@
+"""`early_rejection=thought`: what concludes wrong is not drawn, all else is what it is without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recipes.stars.test_curricula import rounds_of, samples
+from tests.tiny import finish
+from uni_train.config.compose import compose
+from uni_train.core.errors import UsageError
+from uni_train.eval.scored import read_folder
+from uni_train.eval.sets.thoughts import conclusion
+from uni_train.recipes.stars.early_rejection import FOLDER
+
+SHIPPED = ("level=3", "model.threads=1", "model.sampling.steps=2", "temperature=3", "evaluation.n=1", "batch.prompts=8")
+SHIPPED += ("evaluation.sets=[math1]", "evaluation.modes=[normal]", "pretrain_replay=0", "thoughts_replay=0")
+SHIPPED += ("candidates=2", "model.draw_batch=8", "batch.noise_draws=1", "filter=none")
+SUDOKU = "rounds=[{task: sudoku, level: 1, prompts: 8, updates: 1}]"
+
+
+@pytest.mark.parametrize("kept", ["", "kept: 4, "])
+def test_a_thought_that_concludes_wrong_is_not_drawn_and_nothing_else_changes(kept: str, tmp_path: Path) -> None:
+    rounds = "rounds=[{{task: maths, level: 3, prompts: 16, {}updates: 1}}]".format
+    whole = finish(tmp_path / "a", *SHIPPED, rounds(""), recipe="stars_math")
+    early = finish(tmp_path / "b", *SHIPPED, rounds(kept), "early_rejection=thought", recipe="stars_math")
+    stage = "01-sample-math3"
+    rejected = [answer.sample for answer in read_folder(early / "stages" / stage / FOLDER)]
+    drawn = {answer.sample.identity: answer for answer in samples(early, stage)}
+    expected = samples(whole, stage)[: len(drawn) + len(rejected)]
+    for answer in expected:
+        sample = answer.sample
+        if conclusion(sample.thought, sample.ask.case) == "wrong":
+            (same,) = (one for one in rejected if one.identity == sample.identity)
+            assert same.thought == sample.thought and not same.drawn
+        else:
+            assert drawn[sample.identity].sample == sample and drawn[sample.identity].verdict == answer.verdict
+    (round_,) = rounds_of(early)
+    assert rejected and round_["calls"]["thoughts"] == len(expected) == len(drawn) + len(rejected)
+    assert round_["sampled"] == round_["kept"] == round_["calls"]["images"] == len(drawn)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "reason"),
+    [
+        ("stars_math", ("mode=normal", "thoughts_replay=0"), "needs mode=cot"),
+        ("stars_math", ("redraw=4",), "needs mode=cot, redraw=1"),
+        ("gym", (SUDOKU,), "needs mode=cot"),
+        ("stars_math", (SUDOKU,), "no program reads thoughts about sudoku"),
+    ],
+)
+def test_it_is_refused_where_no_thought_is_read(recipe: str, overrides: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        compose(recipe, [*overrides, "early_rejection=thought"])
