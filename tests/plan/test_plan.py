@@ -236,3 +236,15 @@ def test_a_card_of_which_only_the_memory_is_known_has_no_times():
     assert all(row["fits"] and row["step_seconds"] is row["cost"] is None for row in values["rows"])
     printed = CliRunner().invoke(uni_train, arguments)
     assert printed.exit_code == 0 and "so no times" in printed.stdout and " ? " in printed.stdout
+
+
+def test_layers_whose_activations_fit_need_not_be_computed_twice():
+    deep = (*BAGEL, f"model.architecture={SIZES.replace('layers:1,h', 'layers:8,h')}", "strategy=ddp")
+    full, half = planned("sft", *deep), planned("sft", *deep, "activation_checkpointing_every=2")
+    assert any(one.startswith("activation_checkpointing=false fits too: ") for one in full.advice)
+    used, extra = full.rows[full.chosen].share.peak, half.activations["checkpointed"] - full.activations["checkpointed"]
+    assert extra > 0 and half.flops < full.flops
+    small = replace(H100, memory=RESERVED + used + int(1.1 * extra))
+    (advice,) = (one for one in planning.plan(compose("sft", deep), small, 1, 8, 0.4).advice if "fits too" in one)
+    assert advice.startswith("activation_checkpointing_every=2 fits too: ")
+    assert float(advice.split()[-7]) == pytest.approx(half.flops / full.flops, abs=0.01)

@@ -518,11 +518,17 @@ class RunConfig(TrainingConfig):
     data: DataConfig = DataConfig()
     text_dropout: Share = 0.0  # of training prompts, for classifier-free guidance
     activation_checkpointing: bool = False  # compute activations twice instead of keeping them: less memory
+    activation_checkpointing_every: Count = 1  # n-th layer; the others keep their activations: faster, more memory
     lora: LoraConfig = LoraConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     retention: RetentionConfig = RetentionConfig()
     judge: JudgeConfig | None = None  # says what images show that no program can read (data.world=everyday)
     logger: LoggerConfig = LoggerConfig()
+
+    @property
+    def checkpointed_every(self) -> int:
+        """Every so manieth layer is computed twice; 0: none."""
+        return self.activation_checkpointing_every if self.activation_checkpointing else 0
 
     @property
     def run_name(self) -> str:

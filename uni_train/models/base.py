@@ -301,7 +301,7 @@ class Trainable(UnifiedModel):
         text_dropout: float,
         vit_dropout: float = 0.0,
         vae_dropout: float = 0.0,
-        activation_checkpointing: bool = False,
+        activation_checkpointing: int = 0,
     ) -> None:
         """How examples are trained on from now on.
 
@@ -309,7 +309,8 @@ class Trainable(UnifiedModel):
             timestep_shift: of the noise levels.
             text_dropout, vit_dropout, vae_dropout: shares of the texts and of the two forms of input images to leave
                 out. It applies where an image is drawn (for guidance).
-            activation_checkpointing: recompute activations in the backward pass instead of keeping them.
+            activation_checkpointing: recompute every n-th layer in the backward pass instead of keeping its
+                activations; 0: none.
         """
 
     @abstractmethod

@@ -60,8 +60,8 @@ def plan(
     on_step()
     activation_checkpointing = config.activation_checkpointing
     traces = {}
-    for on in (activation_checkpointing, not activation_checkpointing):
-        traces[on] = made_ready.traced(on)
+    for every in (config.checkpointed_every, int(not activation_checkpointing)):
+        traces[every > 0] = made_ready.traced(every)
         on_step()
     traced = traces[activation_checkpointing]
     half = cast is not None
@@ -103,10 +103,7 @@ def plan(
     else:
         fitting = [number for number, row in enumerate(rows) if row.fits]
         chosen = min(fitting, key=lambda number: (rows[number].step_seconds, rows[number].share.host), default=None)
-    activations = {
-        "checkpointed" if on else "kept": int(trace.timeline.bytes[:, KINDS.index("activations")][~_steps(trace)].max())
-        for on, trace in traces.items()
-    }
+    activations = {"checkpointed" if on else "kept": _activations(trace) for on, trace in traces.items()}
     if asking:
         notes.append(f"hours are of training alone, without {', '.join(asking)}")
         if images:
@@ -150,7 +147,30 @@ def plan(
     best = (
         max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not activation_checkpointing else 0
     )
-    return replace(made, advice=(*made.advice, *_advice(made, work.key, config.ema is not None, kind, best)))
+    every = config.checkpointed_every
+    faster = _kept_activations(rows[chosen], traces, gpu) if chosen is not None and every == 1 else []
+    advice = _advice(made, work.key, config.ema is not None, kind, best)
+    return replace(made, advice=(*made.advice, *advice, *faster))
+
+
+def _kept_activations(row: StrategyRow, traces: dict[bool, Traced], gpu: Gpu) -> list[str]:
+    """How many layers need not be computed twice on this GPU, and what that saves: between both settings memory and
+    FLOP grow with the layers."""
+    once, twice = traces[False], traces[True]
+    if not row.fits or once.flops >= twice.flops:
+        return []
+    for every in (None, 4, 3, 2):
+        kept = 1 - 1 / every if every else 1.0
+        extra = kept * (_activations(once) - _activations(twice))
+        if row.share.peak + extra <= gpu.usable:
+            key = f"activation_checkpointing_every={every}" if every else "activation_checkpointing=false"
+            less = 1 - kept * (1 - once.flops / twice.flops)
+            return [f"{key} fits too: about {extra / GIB:.1f} GiB more, and {less:.2f} of the FLOP of an update."]
+    return []
+
+
+def _activations(traced: Traced) -> int:
+    return int(traced.timeline.bytes[:, KINDS.index("activations")][~_steps(traced)].max())
 
 
 def whole_weights(config: RunConfig, traced: Traced) -> int:
@@ -164,7 +184,7 @@ def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None, gpu: Gpu = 
     It counts under the recipe's strategy. If the recipe names none and that does not fit, it names the first that does.
     """
     made = made or ready(config, gpus, SAMPLE)
-    traced = scaled(made.traced(config.activation_checkpointing), made.work.times)
+    traced = scaled(made.traced(config.checkpointed_every), made.work.times)
     own = run_by(config.strategy, gpus)
     others = choices_for(config.strategy, gpus) if config.strategy.kind == "single" else ()
     choices = (own, *_taken(config, others, []))

@@ -64,7 +64,7 @@ class Ready:
     notes: list[str]
     parameters: int
 
-    def traced(self, activation_checkpointing: bool) -> Traced:
+    def traced(self, activation_checkpointing: int) -> Traced:
         """Followed, with the recipe's quantised weights and moments."""
         from uni_train.plan.updates import lighter
 

@@ -116,7 +116,7 @@ class Work(Generic[C]):
             model = self.model(weights)
         if config.model.compile:
             compile_steps(model, False)
-        text, checkpointing = config.text_dropout, config.activation_checkpointing
+        text, checkpointing = config.text_dropout, config.checkpointed_every
         model = expect_skill(model, Trainable)
         model.prepare_training(
             timestep_shift=timestep_shift, text_dropout=text, activation_checkpointing=checkpointing, **dropouts

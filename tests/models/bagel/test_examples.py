@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from tests.models.bagel.test_unified import picture, unified
 from uni_train.flow.schedule import train_timestep
+from uni_train.models.bagel import mot
 from uni_train.models.bagel.config import GENERATION_NAMES
 from uni_train.models.bagel.examples import ExamplePacker
 from uni_train.models.bagel.packing import encode, pack
@@ -169,20 +171,26 @@ def test_an_image_that_is_learned_is_shown_to_what_follows(packer, bagel):
     assert sees == {0: True, 1: False, 2: False, 3: True} and last == int(batch.mask.order.max()) - 1
 
 
-def test_activation_checkpointing_changes_no_gradient(packer, bagel):
+def test_activation_checkpointing_changes_no_gradient(packer, bagel, monkeypatch):
     batches = packer.pack(KINDS)
+    recomputed = Mock(side_effect=mot.checkpoint)
+    monkeypatch.setattr(mot, "checkpoint", recomputed)
 
-    def gradients(activation_checkpointing: bool) -> dict[str, torch.Tensor]:
-        bagel.bagel.checkpoint_layers(activation_checkpointing)
+    def gradients(every: int) -> dict[str, torch.Tensor]:
+        recomputed.reset_mock()
+        bagel.bagel.checkpoint_layers(every)
         loss = bagel.supervised_loss(batches)
         bagel.zero_grad()
         (loss.ce_sum + loss.mse_sum).backward()
-        bagel.bagel.checkpoint_layers(False)
+        bagel.bagel.checkpoint_layers(0)
         return {name: p.grad.clone() for name, p in bagel.named_parameters() if p.grad is not None}
 
-    kept, again = gradients(False), gradients(True)
-    assert kept.keys() == again.keys() and all(torch.equal(kept[name], again[name]) for name in kept)
-    assert any("vit_model" in name for name in kept)
+    kept, layers = gradients(0), bagel.bagel.config.llm.num_hidden_layers
+    assert not recomputed.called and any("vit_model" in name for name in kept)
+    for every in (1, 2):
+        again = gradients(every)
+        assert recomputed.call_count == len(batches) * len(range(0, layers, every))
+        assert kept.keys() == again.keys() and all(torch.equal(kept[name], again[name]) for name in kept)
 
 
 def test_images_of_a_source_have_its_sizes_as_far_as_the_model_has_positions(packer) -> None:

@@ -119,11 +119,11 @@ class Bagel(nn.Module):
     def dtype(self) -> torch.dtype:
         return self.vae2llm.weight.dtype
 
-    def checkpoint_layers(self, on: bool) -> None:
-        """Recompute the layers of the decoder and of the ViT in the backward pass instead of keeping activations."""
-        self.language_model.model.checkpoint_layers = on
+    def checkpoint_layers(self, every: int) -> None:
+        """Recompute every n-th layer of the decoder and of the ViT in the backward pass; 0: keep all activations."""
+        self.language_model.model.checkpoint_layers = every
         if self.config.vit is not None:
-            self.vit_model.vision_model.checkpoint_layers = on
+            self.vit_model.vision_model.checkpoint_layers = every
 
     def compile_steps(self, on: bool) -> None:
         """Whether torch.compile makes one kernel launch of each step of generation (compiled.py)."""

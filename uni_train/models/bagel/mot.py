@@ -135,7 +135,7 @@ class Decoder(nn.Module):
     """Embedding table, layers, and the two final norms.
 
     Attributes:
-        checkpoint_layers: recompute every layer in the backward pass instead of keeping its activations.
+        checkpoint_layers: recompute every n-th layer in the backward pass instead of keeping its activations; 0: none.
         all_weights: with gradients, use the weights of empty tensors too. Devices that hold parts of one another's
             weights have to ask for them equally often.
     """
@@ -147,7 +147,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(MotLayer(config, i) for i in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.norm_moe_gen = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.checkpoint_layers = False
+        self.checkpoint_layers = 0
         self.all_weights = False
 
     def use_all_weights(self, on: bool) -> None:
@@ -171,9 +171,9 @@ class Decoder(nn.Module):
             RopeTables(position, self.config.head_dim, self.config.rope_theta, x_BUD.dtype)
             for position in (position_BU, position_BG)
         )
-        checkpointing = self.checkpoint_layers and torch.is_grad_enabled()
-        for layer in self.layers:
-            if checkpointing:
+        every = self.checkpoint_layers if torch.is_grad_enabled() else 0
+        for number, layer in enumerate(self.layers):
+            if every and number % every == 0:
                 x_BUD, x_BGD = checkpoint(layer, x_BUD, x_BGD, rope, attend, cache, use_reentrant=False)
             else:
                 x_BUD, x_BGD = layer(x_BUD, x_BGD, rope, attend, cache)

@@ -123,7 +123,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy, InterleavedGenerator):
         text_dropout: float,
         vit_dropout: float = 0.0,
         vae_dropout: float = 0.0,
-        activation_checkpointing: bool = False,
+        activation_checkpointing: int = 0,
     ) -> None:
         self.bagel.config = replace(self.bagel.config, timestep_shift=timestep_shift)
         self.bagel.checkpoint_layers(activation_checkpointing)

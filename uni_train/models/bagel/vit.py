@@ -80,7 +80,7 @@ class VitTransformer(nn.Module):
     """Embeddings, layers, final norm.
 
     Attributes:
-        checkpoint_layers: recompute every layer in the backward pass instead of keeping its activations.
+        checkpoint_layers: recompute every n-th layer in the backward pass instead of keeping its activations; 0: none.
     """
 
     def __init__(self, config: VitConfig, attention: AttentionImpl) -> None:
@@ -89,7 +89,7 @@ class VitTransformer(nn.Module):
         self.embeddings = VitEmbeddings(config)
         self.encoder = VitEncoder(config)
         self.post_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.checkpoint_layers = False
+        self.checkpoint_layers = 0
 
     def forward(self, patches_NP: Tensor, position_N: Tensor, lengths: Sequence[int]) -> Tensor:
         """Flattened patches [N, p*p*C] of all images, their grid ids, and patches per image -> [N, V]."""
@@ -107,9 +107,10 @@ class VitTransformer(nn.Module):
             x_IPV = x_NV.new_zeros(len(lengths) * longest, x_NV.shape[-1]).index_copy(0, slots, x_NV)
             x_IPV = x_IPV.view(len(lengths), longest, -1)
             attend = prepare_bool(there[:, None, None, :], self.attention, x_NV.dtype)
-        checkpointing = self.checkpoint_layers and torch.is_grad_enabled()
-        for layer in self.encoder.layers:
-            x_IPV = checkpoint(layer, x_IPV, attend, use_reentrant=False) if checkpointing else layer(x_IPV, attend)
+        every = self.checkpoint_layers if torch.is_grad_enabled() else 0
+        for number, layer in enumerate(self.encoder.layers):
+            again = every and number % every == 0
+            x_IPV = checkpoint(layer, x_IPV, attend, use_reentrant=False) if again else layer(x_IPV, attend)
         x_NV = x_IPV.flatten(0, 1)
         return self.post_layernorm(x_NV if slots is None else x_NV[slots])
 

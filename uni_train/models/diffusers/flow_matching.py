@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
@@ -179,12 +180,12 @@ class FlowMatchingModel(FlowPolicy):
         text_dropout: float,
         vit_dropout: float = 0.0,
         vae_dropout: float = 0.0,
-        activation_checkpointing: bool = False,
+        activation_checkpointing: int = 0,
     ) -> None:
         self.timestep_shift = timestep_shift
         self.dropout = Dropout(text_dropout, vit_dropout, vae_dropout)
         if activation_checkpointing:
-            self.transformer.enable_gradient_checkpointing()
+            self.transformer.enable_gradient_checkpointing(_every_nth(self.transformer, activation_checkpointing))
         else:
             self.transformer.disable_gradient_checkpointing()
 
@@ -322,3 +323,14 @@ class FlowMatchingModel(FlowPolicy):
                 f"{where}: {self.name} cannot draw {height} x {width} pixels (height x width)",
                 f"Sides are multiples of {stride}; the nearest is {' x '.join(map(str, near))}.",
             )
+
+
+def _every_nth(transformer: nn.Module, every: int) -> Callable[..., Any]:
+    """How diffusers calls its blocks: every n-th is computed again in the backward pass."""
+    lists = (getattr(transformer, name, ()) for name in ("transformer_blocks", "single_transformer_blocks"))
+    again = [block for blocks in lists for block in blocks][::every]
+
+    def call(block: nn.Module, *inputs: Any) -> Any:
+        return checkpoint(block, *inputs, use_reentrant=False) if any(block is one for one in again) else block(*inputs)
+
+    return call

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from uni_train.core.errors import UserError
 from uni_train.models.base import Example, SkillMissing, SupervisedLoss, Trainable
@@ -46,12 +47,15 @@ class TrainableJanus(Janus, Trainable):
         text_dropout: float,
         vit_dropout: float = 0.0,
         vae_dropout: float = 0.0,
-        activation_checkpointing: bool = False,
+        activation_checkpointing: int = 0,
     ) -> None:
         """All but the last argument is of images that are drawn."""
         newer = hasattr(self.janus, "activation_checkpointing_enable")  # transformers renames both
         verb = "enable" if activation_checkpointing else "disable"
         getattr(self.janus, f"{'activation' if newer else 'gradient'}_checkpointing_{verb}")()
+        layers = (module for module in self.janus.modules() if isinstance(module, GradientCheckpointingLayer))
+        for number, layer in enumerate(layers):
+            layer.gradient_checkpointing = bool(activation_checkpointing) and number % activation_checkpointing == 0
 
     def texts(self, example: Example) -> tuple[str, str | None]:
         """The question and the answer as they are read; None: there is no answer.
