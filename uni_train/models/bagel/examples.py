@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, groupby, pairwise, zip_longest
 from typing import Literal, Protocol
 
 import numpy as np
@@ -354,19 +355,19 @@ def _draws(example: Example, turns: Sequence[Turn]) -> bool:
 def _buckets(rows: Sequence[EncodedExample], most: int) -> list[list[int]]:
     """Numbers of rows of like length together: padding costs time, but so does every further forward pass.
 
-    Rows with the same number of latent tokens are sorted by length; a bucket is closed when one more row would leave
-    it with more than `most` empty places.
+    Rows with equal numbers of latent tokens, sorted by length, are cut at least cost; a pass costs `most` empty places.
     """
     sizes = [(row.gen.shape[1], row.und.shape[1]) for row, _ in rows]
     buckets: list[list[int]] = []
-    latents = padding = 0
-    for i in sorted(range(len(rows)), key=lambda i: sizes[i]):
-        if buckets and sizes[i][0] == latents:
-            stretched = padding + len(buckets[-1]) * (sizes[i][1] - sizes[buckets[-1][-1]][1])
-            if stretched <= most:
-                buckets[-1].append(i)
-                padding = stretched
-                continue
-        buckets.append([i])
-        latents, padding = sizes[i][0], 0
+    for _, alike in groupby(sorted(range(len(rows)), key=sizes.__getitem__), lambda i: sizes[i][0]):
+        numbers = list(alike)
+        before = [0, *accumulate(sizes[i][1] for i in numbers)]
+        least: dict[int, tuple[int, list[int]]] = {0: (0, [])}  # rows -> least cost, buckets' begins
+        for end, (i, after) in enumerate(zip_longest(numbers, numbers[1:]), start=1):
+            if after is None or sizes[after] != sizes[i]:  # rows of a length stay together
+                least[end] = min(
+                    (cost + most + (end - begin) * sizes[i][1] - before[end] + before[begin], [*begins, begin])
+                    for begin, (cost, begins) in least.items()
+                )
+        buckets += [numbers[begin:end] for begin, end in pairwise([*least[len(numbers)][1], len(numbers)])]
     return buckets
