@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.processes import wait_for_no_disk
 from uni_train.core import registry
 
 settings.register_profile("uni_train", deadline=None, derandomize=True)
@@ -23,6 +24,7 @@ os.environ.setdefault("WANDB_MODE", "offline")
 os.environ["UNI_TRAIN_CACHE"] = ""  # each test plans anew
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny, and a file of tests runs on each core
+wait_for_no_disk()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -204,20 +204,23 @@ def test_a_missing_skill_and_an_absent_endpoint_are_not_answers(tmp_path: Path) 
     assert len(Store(tmp_path).calls(NANO)) == 0
 
 
-@pytest.mark.parametrize("damage", ["torn", "altered", "image lost"])
+@pytest.mark.parametrize("damage", ["torn", "altered", "image lost", "image empty"])
 def test_a_damaged_batch_is_named_and_made_anew_in_the_same_company(tmp_path: Path, damage: str) -> None:
     drawn = stored(tmp_path, Painter()).draw(requests(12))
     (file,) = tmp_path.rglob("*.jsonl")
     lines = file.read_bytes().splitlines(keepends=True)
+    image = tmp_path / "images" / drawn[1].digest[:2] / drawn[1].digest  # type: ignore[union-attr]
     if damage == "image lost":
-        (tmp_path / "images" / drawn[1].digest[:2] / drawn[1].digest).unlink()  # type: ignore[union-attr]
+        image.unlink()
+    elif damage == "image empty":  # as a power failure leaves it
+        image.write_bytes(b"")
     else:
         file.write_bytes(b"".join(lines[:2]) + (lines[2][:-30] if damage == "torn" else lines[2].replace(b"r9", b"r8")))
     painter = Painter()
     model = stored(tmp_path, painter)
-    assert model.damaged == ([] if damage == "image lost" else [f"{file}:3"])
+    assert model.damaged == ([] if "image" in damage else [f"{file}:3"])
     assert pixels(model.draw(requests(12))) == pixels(drawn)
-    assert painter.batches == [["r1"] if damage == "image lost" else ["r8", "r9", "r10", "r11"]]
+    assert painter.batches == [["r1"] if "image" in damage else ["r8", "r9", "r10", "r11"]]
     assert pixels(stored(tmp_path, Painter(down=True)).draw(requests(12))) == pixels(drawn)
 
 

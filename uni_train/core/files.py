@@ -25,12 +25,13 @@ _PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial(\..+)?")
 
 
 @contextlib.contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path, flushed: bool = True) -> Iterator[Path]:
     """For writers that want a path: `with atomic_path(p) as temporary: save_file(tensors, temporary)`.
 
     On leaving, the temporary file is flushed and renamed to `path`; on an exception it is removed and `path` stays as
     it was. The suffix is kept, for libraries that look at it. The file obeys the umask, whatever the writer does
     (safetensors makes it readable for its owner alone). Raises OSError with `filename` set to `path`.
+    flushed: wait for the disk; without, a power failure may leave an empty file.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}.partial{path.suffix}")
@@ -40,9 +41,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
             yield temporary
             if temporary.stat().st_nlink == 1:  # another name of a file has that file's mode
                 temporary.chmod(mode)
-            flush(temporary)
+            if flushed:
+                flush(temporary)
             os.replace(temporary, path)
-            flush(path.parent)
+            if flushed:
+                flush(path.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -69,9 +72,9 @@ def remove_partials(folder: Path) -> None:
                 file.unlink()
 
 
-def atomic_write_bytes(path: Path, data: bytes) -> None:
-    """Replace the file at `path` by `data`, completely or not at all."""
-    with atomic_path(path) as temporary:
+def atomic_write_bytes(path: Path, data: bytes, flushed: bool = True) -> None:
+    """Replace the file at `path` by `data`, completely or not at all. flushed: as for `atomic_path`."""
+    with atomic_path(path, flushed) as temporary:
         temporary.write_bytes(data)
 
 
