@@ -26,7 +26,7 @@ from uni_train.stages.retention import retained
 SHARES = (0.0, 0.1, 0.3)
 RECIPES = (
     "stars_mapping level=1", "stars_math level=1", "stars_curriculum", "dpo_mapping level=1", "distil_curriculum",
-    "flow_grpo_math",
+    "flow_grpo_math evaluation.modes=[normal,cot]",
 )  # fmt: skip
 """Recipes of nano that need neither data nor another run."""
 MODES = ("normal", "cot")
