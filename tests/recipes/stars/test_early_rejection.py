@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.recipes.stars.test_curricula import rounds_of, samples
+from tests.recipes.stars.test_curricula import pixels, rounds_of, samples
 from tests.tiny import finish
 from uni_train.config.compose import compose
 from uni_train.core.errors import UsageError
@@ -41,6 +42,26 @@ def test_a_thought_that_concludes_wrong_is_not_drawn_and_nothing_else_changes(ke
     assert round_["sampled"] == round_["kept"] == round_["calls"]["images"] == len(drawn)
 
 
+def test_what_the_teacher_refuses_half_way_is_not_finished(tmp_path: Path) -> None:
+    asked = (*SHIPPED, "rounds=[{task: maths, level: 3, prompts: 16, updates: 1}]", "filter=self")
+    asked += ("model.sampling.steps=4",)
+    whole = finish(tmp_path / "a", *asked, recipe="stars_math")
+    early = finish(tmp_path / "b", *asked, "early_rejection=image", recipe="stars_math")
+    (before,), (after,) = rounds_of(whole), rounds_of(early)
+    expected = {answer.sample.identity: answer for answer in samples(whole, "02-filter-math3")}
+    drawn = samples(early, "02-filter-math3")
+    rejected = [answer.sample.identity for answer in read_folder(early / "stages/01-sample-math3" / FOLDER)]
+    assert len(drawn) + len(rejected) == len(expected) == 32 and 0 < len(rejected) < 32
+    for answer in drawn:
+        same = expected[answer.sample.identity]
+        assert answer.sample.thought == same.sample.thought and answer.filter_verdict == same.filter_verdict
+        assert np.abs(pixels([answer]) - pixels([same])).max() <= 1
+    lost = sum(expected[one].filter_verdict.passed for one in rejected)  # type: ignore[union-attr]
+    assert after["kept"] == before["kept"] - lost and lost < len(rejected) / 2
+    calls = {"thoughts": 32, "answers": 32 + len(drawn), "images": len(drawn)}
+    assert after["calls"] == calls | {"velocities": 4 * len(drawn) + 2 * len(rejected)}
+
+
 @pytest.mark.parametrize(
     ("recipe", "overrides", "reason"),
     [
@@ -48,8 +69,10 @@ def test_a_thought_that_concludes_wrong_is_not_drawn_and_nothing_else_changes(ke
         ("stars_math", ("redraw=4",), "needs mode=cot, redraw=1"),
         ("gym", (SUDOKU,), "needs mode=cot"),
         ("stars_math", (SUDOKU,), "no program reads thoughts about sudoku"),
+        ("stars_math", ("early_rejection=image", "filter=verifier"), "early_rejection=image needs filter=self"),
+        ("stars_math", ("early_rejection=image", "teacher=shipped"), "needs filter=self, redraw=1 and the run's own"),
     ],
 )
 def test_it_is_refused_where_no_thought_is_read(recipe: str, overrides: tuple[str, ...], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        compose(recipe, [*overrides, "early_rejection=thought"])
+        compose(recipe, ["early_rejection=thought", *overrides])

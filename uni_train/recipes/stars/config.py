@@ -131,7 +131,8 @@ class StarsConfig(RoundsConfig):
     solved: str | None = None  # a .jsonl or .parquet file of solved items, for rounds[].replay.solved
     augment: Augment | None = None  # another view of a row of `solved` each time it is drawn
     redraw: Few = 1  # the most images of a sample: the teacher judges its own, and draws again until it accepts one
-    early_rejection: Literal["thought"] | None = None  # thought: one that a program reads as wrong is not drawn
+    # thought: one that a program reads as wrong is not drawn; image: one that the teacher refuses half-way is left
+    early_rejection: Literal["thought", "image"] | None = None
     filter: str = "self"  # self, judge, verifier, none, or a plug-in's; judge: the run's `judge`, asked as the model is
     # who samples later rounds: the model before or after training; reference = items' solutions; or a checkpoint
     teacher: Literal["base", "current", "reference"] | OtherModel = "base"

@@ -48,7 +48,7 @@ class Stars(RoundsKind[StarsConfig]):
         whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(round_.task).items_per_draw == 2 else ""
         keep = f"{about(config.filter)}{whole}"
         draw = "think, draw" if config.mode == "cot" else "draw"
-        draw += " unless the thought concludes wrong" if config.early_rejection else ""
+        draw += f", rejected early by its {config.early_rejection}" if config.early_rejection else ""
         draw += f" up to {config.redraw} times until it accepts its image" if config.redraw > 1 else ""
         drawn = round_.prompts * config.candidates * config.redraw
         if config.teacher == "reference":
@@ -108,7 +108,10 @@ class Stars(RoundsKind[StarsConfig]):
                 answers += own
             undrawn = sum(int(s.facts().get("undrawn", 0)) for s in fresh)
             calls = {"thoughts": drawn + undrawn if config.mode == "cot" else 0, "answers": answers, "images": drawn}
-            calls["velocities"] = drawn * config.model.sampling.steps
+            steps = config.model.sampling.steps
+            half_way = undrawn if config.early_rejection == "image" else 0
+            calls["answers"] += half_way and half_way + drawn
+            calls["velocities"] = drawn * steps + half_way * (steps // 2)
             entries.append(round_entry(config.filter, served, judged, [*fresh, stage], calls))
         return entries
 

@@ -54,7 +54,7 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
         if config.early_rejection:
             from uni_train.recipes.stars import early_rejection
 
-            made = partial(early_rejection.verified, benchmark, drawer, stage)
+            made = partial(early_rejection.EarlyRejection(config, model, drawer, stage).verified, benchmark)
 
     def make(index: int) -> list[Scored]:
         samples = made(batches[index])
