@@ -59,9 +59,12 @@ class Reliability:
         )
 
     def warning(self, filter: str) -> str | None:
-        """That the filter decides nothing: it keeps at least `KEPT` of the samples, and most of the wrong ones."""
+        """That the filter decides nothing: it keeps at least `KEPT` of the samples, and most of the wrong ones.
+
+        Of a filter that rejects early ("self+early_rejection") this says nothing: it has decided before.
+        """
         wrong, kept_wrong = self.n - self.correct, self.kept - self.kept_correct
-        if filter == "none" or self.kept < KEPT * self.n or kept_wrong <= wrong / 2:
+        if filter == "none" or "+" in filter or self.kept < KEPT * self.n or kept_wrong <= wrong / 2:
             return None
         return f"filter={filter} decides nothing here: it kept {self.kept / self.n:.1%} of the samples; {self.refused}"
 

@@ -58,6 +58,7 @@ def test_what_the_teacher_refuses_half_way_is_not_finished(tmp_path: Path) -> No
         assert np.abs(pixels([answer]) - pixels([same])).max() <= 1
     lost = sum(expected[one].filter_verdict.passed for one in rejected)  # type: ignore[union-attr]
     assert after["kept"] == before["kept"] - lost and lost < len(rejected) / 2
+    assert (before["filter"], after["filter"], after["warning"]) == ("self", "self+early_rejection", None)
     calls = {"thoughts": 32, "answers": 32 + len(drawn), "images": len(drawn)}
     assert after["calls"] == calls | {"velocities": 4 * len(drawn) + 2 * len(rejected)}
 

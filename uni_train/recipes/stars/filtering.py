@@ -20,7 +20,7 @@ from uni_train.eval.scored import read_folder, read_scored, shard_path
 from uni_train.eval.summary import Reliability, filter_reliability
 from uni_train.models.base import UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
-from uni_train.recipes.stars.filters import FILTERS, Asking
+from uni_train.recipes.stars.filters import FILTERS, Asking, label
 from uni_train.stages.shards import Judged, make_shards
 from uni_train.stages.work import StageRun, Work
 
@@ -86,7 +86,7 @@ def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, 
     if round_.kept is not None and used < round_.kept:
         text += f", fewer than rounds[].kept={round_.kept}: all prompts are sampled"
     work.progress.say(text)
-    if warning := counts.warning(work.config.filter):
+    if warning := counts.warning(label(work.config)):
         work.progress.say(f"  warning: {warning}")
     return {"sampled": counts.n, "kept": counts.kept, "correct": counts.correct, "used": used}
 

@@ -53,6 +53,12 @@ def reject(name: str, reason: str) -> Verdict:
     return Verdict((Check(name, "fail", reason),))
 
 
+def label(config: RunConfig) -> str:
+    """The filter as reports name it: "self", or "self+early_rejection" where it is asked half-way, too."""
+    early = getattr(config, "early_rejection", None) == "image"
+    return f"{config.filter}+early_rejection" if early else config.filter  # type: ignore[attr-defined, no-any-return]
+
+
 def about(name: str) -> str:
     """What a filter keeps, in words."""
     words = (FILTERS.get(name).__doc__ or "").strip().partition("\n")[0].rstrip(".")

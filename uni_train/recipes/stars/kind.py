@@ -10,7 +10,7 @@ from uni_train.config.kinds import PlannedStage, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.data_gen.registry import TASKS
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig, check
-from uni_train.recipes.stars.filters import about
+from uni_train.recipes.stars.filters import about, label
 from uni_train.recipes.stars.rounds import RoundsKind, round_entry, said_updates
 from uni_train.stages.kind import Stages
 
@@ -112,7 +112,7 @@ class Stars(RoundsKind[StarsConfig]):
             half_way = undrawn if config.early_rejection == "image" else 0
             calls["answers"] += half_way and half_way + drawn
             calls["velocities"] = drawn * steps + half_way * (steps // 2)
-            entries.append(round_entry(config.filter, served, judged, [*fresh, stage], calls))
+            entries.append(round_entry(label(config), served, judged, [*fresh, stage], calls))
         return entries
 
     def first_update(self, config: StarsConfig, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
