@@ -24,11 +24,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.choices import some_of
 from bench.markdown import row, table
 from uni_train.data_gen.registry import get_task, sources
 from uni_train.eval.benchmark import Ask, Sample, with_image
 from uni_train.eval.redraw import accepts
-from uni_train.eval.statistics import proportion
 from uni_train.eval.task_benchmark import TaskBenchmark, request_of, verification_request
 from uni_train.flow.euler import euler_step
 from uni_train.models.bagel.unified import BagelUnified
@@ -40,7 +40,7 @@ BATCH = 128
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", default="math3,mapping3")
+    parser.add_argument("--sets", type=some_of(sources()), default=["math3", "mapping3"])
     parser.add_argument("--n", type=int, default=500, help="of each set")
     parser.add_argument("--temperature", type=float, default=1.0, help="of thoughts")
     parser.add_argument("--model", default="nano")
@@ -48,7 +48,7 @@ def main() -> None:
     prepare_cpu("auto")
     model = build_model(model_config(arguments.model))
     assert isinstance(model, BagelUnified)
-    for name in arguments.sets.split(","):
+    for name in arguments.sets:
         source = sources()[name]
         items = get_task(source.task, "nano").generate(arguments.n, source.level, "train", 0)[: arguments.n]
         benchmark = TaskBenchmark.from_items(items, "cot")
@@ -96,8 +96,7 @@ def report(name: str, accepted: torch.Tensor, right: torch.Tensor) -> Iterator[s
     yield from table("after step", "kept", "of right ones kept", "rejected", "steps left")
     for step, now in enumerate(accepted[:-1], start=1):
         groups = (now[last], now[last & right], ~now[~last])
-        shares = (proportion(int(group.sum()), len(group)).value if len(group) else None for group in groups)
-        cells = ["-" if share is None else f"{share:.3f}" for share in shares]
+        cells = [f"{float(group.float().mean()):.3f}" if len(group) else "-" for group in groups]
         yield row(step, *cells, f"{1 - float((~now).float().mean()) * (1 - step / steps):.3f}")
 
 

@@ -84,9 +84,10 @@ class ImageStore:
 
     def __contains__(self, digest: str) -> bool:
         """Whether its file is there, or was a moment ago."""
-        path = self._path(digest)
-        if digest not in self._there and os.path.exists(path) and os.path.getsize(path):
-            self._there.add(digest)
+        if digest not in self._there:
+            path = self._path(digest)
+            if os.path.exists(path) and os.path.getsize(path):
+                self._there.add(digest)
         return digest in self._there
 
     def put(self, image: Image) -> StoredImage:

@@ -151,6 +151,9 @@ def _check_common(config: RunConfig, where: Where) -> None:
          f"model.architecture.heads {architecture.heads} is no multiple of kv_heads {architecture.kv_heads}", None),
         ("model.architecture.image_size", architecture.image_size % token,
          f"model.architecture.image_size {architecture.image_size} is no multiple of a token's {token} pixels", None),
+        ("activation_checkpointing_every", config.activation_checkpointing_every > 1 and not config.checkpointed_every,
+         "activation_checkpointing_every has no meaning without activation_checkpointing",
+         "activation_checkpointing=true."),
         *((f"evaluation.{key}", not getattr(config.evaluation, key),
            f"evaluation.{key} is empty: nothing would be measured", None) for key in ("sets", "modes")),
     ], where)  # fmt: skip

@@ -527,7 +527,7 @@ class RunConfig(TrainingConfig):
 
     @property
     def checkpointed_every(self) -> int:
-        """Every so manieth layer is computed twice; 0: none."""
+        """n, where every n-th layer is computed twice; 0: none is."""
         return self.activation_checkpointing_every if self.activation_checkpointing else 0
 
     @property

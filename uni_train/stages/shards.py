@@ -51,7 +51,7 @@ def make_shards(
             samples = make(index)
             write_scored(shard_path(place, index), samples)
             if shown is not None:
-                shown.advance(len(samples))
+                shown.advance(sizes[index])
     work.ranks.barrier()
     if judged is not None:
         work.ranks.from_main(lambda: _judge(shards, drawn, judged))

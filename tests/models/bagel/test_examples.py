@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -14,7 +17,7 @@ from tests.models.bagel.test_unified import picture, unified
 from uni_train.flow.schedule import train_timestep
 from uni_train.models.bagel import mot
 from uni_train.models.bagel.config import GENERATION_NAMES
-from uni_train.models.bagel.examples import ExamplePacker
+from uni_train.models.bagel.examples import ExamplePacker, _buckets
 from uni_train.models.bagel.packing import encode, pack
 from uni_train.models.base import Dropout, Example, ImageSizes, Turn
 
@@ -191,6 +194,24 @@ def test_activation_checkpointing_changes_no_gradient(packer, bagel, monkeypatch
         again = gradients(every)
         assert recomputed.call_count == len(batches) * len(range(0, layers, every))
         assert kept.keys() == again.keys() and all(torch.equal(kept[name], again[name]) for name in kept)
+
+
+def test_rows_are_cut_into_passes_at_least_cost():
+    """A pass costs as much as so many empty places; every cut of the sorted rows is tried beside it."""
+    draw = np.random.default_rng(0)
+
+    def cost(lengths: list[int], buckets: Sequence[Sequence[int]], most: int) -> int:
+        return sum(most + sum(max(lengths[i] for i in some) - lengths[k] for k in some) for some in buckets)
+
+    for most in (3, 30):
+        lengths = draw.integers(1, 30, 9).tolist()
+        rows = [(SimpleNamespace(gen=np.empty((6, 0)), und=np.empty((6, n))), None) for n in lengths]
+        order = sorted(range(9), key=lengths.__getitem__)
+        cuts = [[0, *(i for i in range(1, 9) if chosen >> i - 1 & 1), 9] for chosen in range(2**8)]
+        ways = [[order[a:b] for a, b in pairwise(cut)] for cut in cuts]
+        buckets = _buckets(rows, most)
+        assert sorted(i for some in buckets for i in some) == list(range(9))
+        assert cost(lengths, buckets, most) == min(cost(lengths, way, most) for way in ways)
 
 
 def test_images_of_a_source_have_its_sizes_as_far_as_the_model_has_positions(packer) -> None:

@@ -310,6 +310,10 @@ def test_dry_run_tells_parameters_tokens_and_shapes_without_weights(place: Path)
         (("model.weights=nf4",), "model.weights=nf4 freezes the decoder, and this recipe trains all"),
         (("optimizer.state=8bit", "strategy=fsdp2"), "optimizer.state=8bit has no meaning for fsdp2"),
         (("ema=null", "strategy.offload_averages=true"), "strategy.offload_averages has no meaning without ema"),
+        (
+            ("activation_checkpointing=false", "activation_checkpointing_every=2"),
+            "activation_checkpointing_every has no meaning without activation_checkpointing",
+        ),
         (("lora.targets=decoder",), "lora.targets must be understanding, generation, both or re:PATTERN"),
         (("vit_dropout=1.5",), "vit_dropout must be between 0 and 1"),
         (("held_out.task=maths", "held_out.path=x.txt"), "held_out takes one of task and path"),

@@ -1,4 +1,4 @@
-"""`early_rejection=thought`: what concludes wrong is not drawn, all else is what it is without."""
+"""`early_rejection`: wrong thoughts are not drawn, what is refused half-way is not finished, all else stays."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ def test_what_the_teacher_refuses_half_way_is_not_finished(tmp_path: Path) -> No
         ("gym", (SUDOKU,), "needs mode=cot"),
         ("stars_math", (SUDOKU,), "no program reads thoughts about sudoku"),
         ("stars_math", ("early_rejection=image", "filter=verifier"), "early_rejection=image needs filter=self"),
+        ("stars_math", ("early_rejection=image", "model.sampling.steps=1"), "steps=1 has no half"),
         ("stars_math", ("early_rejection=image", "teacher=shipped"), "needs filter=self, redraw=1 and the run's own"),
     ],
 )

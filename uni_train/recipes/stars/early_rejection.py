@@ -19,14 +19,14 @@ import torch
 from uni_train.config.messages import Where, check_rules
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Sample, Scored, with_image
-from uni_train.eval.redraw import accepts
 from uni_train.eval.scored import read_folder, write_scored
 from uni_train.eval.sets.thoughts import conclusion, is_readable
-from uni_train.eval.task_benchmark import TaskBenchmark, request_of, verification_request
+from uni_train.eval.task_benchmark import TaskBenchmark, request_of
 from uni_train.flow.euler import euler_step
 from uni_train.flow.schedule import Schedule
-from uni_train.models.base import FlowPolicy, Request, TextGenerator, UnifiedModel, expect_skill
+from uni_train.models.base import FlowPolicy, Request, UnifiedModel, expect_skill
 from uni_train.recipes.stars.config import StarsConfig
+from uni_train.recipes.stars.filters import Asking, self_check
 from uni_train.stages.batched import Batched
 from uni_train.stages.work import StageRun, Work
 
@@ -44,6 +44,8 @@ def check(config: StarsConfig, where: Where) -> None:
         ("early_rejection", not by_thought and not (alone and config.filter == "self" and not config.other_teachers),
          "early_rejection=image needs filter=self, redraw=1 and the run's own model as the teacher: it asks what the "
          "filter asks", "early_rejection=null."),
+        ("early_rejection", not by_thought and config.model.sampling.steps < 2,
+         "early_rejection=image looks half-way, and model.sampling.steps=1 has no half", "early_rejection=null."),
         *((f"rounds.{i}.task", by_thought and not is_readable(round_.task),
            f"early_rejection=thought: no program reads thoughts about {round_.task}", "early_rejection=null.")
           for i, round_ in enumerate(config.rounds)),
@@ -57,14 +59,13 @@ class EarlyRejection:
         drawer: the model, as the run asks it.
 
     Raises:
-        SkillMissing: by images, of a model that draws in no steps or does not judge.
+        SkillMissing: by images, of a model that draws in no steps.
     """
 
     def __init__(self, config: StarsConfig, model: UnifiedModel, drawer: Batched, stage: StageRun) -> None:
         self.by, self.drawer, self.folder = config.early_rejection, drawer, stage.path / FOLDER
-        self.model: Any = model
-        if self.by == "image":
-            self.model = expect_skill(expect_skill(model, TextGenerator), FlowPolicy)
+        self.model: Any = expect_skill(model, FlowPolicy) if self.by == "image" else model
+        self.asking = Asking(config, lambda: model)
 
     def verified(self, benchmark: TaskBenchmark, asks: Sequence[Ask]) -> list[Scored]:
         """As `TaskBenchmark.verified`, without the samples that are rejected."""
@@ -99,9 +100,8 @@ class EarlyRejection:
             if step + 1 == schedule.steps // 2:
                 t = schedule.step(step)[1]
                 predicted = model.decode(x - t.reshape(-1, 1, 1) * velocity, condition)
-                looked = [with_image(sample, image) for sample, image in zip(samples, predicted, strict=True)]
-                replies = self.drawer.answer([verification_request(model.family, sample) for sample in looked])
-                rows = [row for row, reply in enumerate(replies) if accepts(reply)]
+                looked = [Scored(with_image(*pair)) for pair in zip(samples, predicted, strict=True)]
+                rows = [row for row, verdict in enumerate(self_check(looked, self.asking)) if verdict.passed]
                 if not rows:
                     return {}
                 x, condition, schedule = x[rows], condition.select(rows), schedule.select(rows)

@@ -106,12 +106,13 @@ class Stars(RoundsKind[StarsConfig]):
 
                 drawn, own = counted_below(s.shards for s in stages)
                 answers += own
-            undrawn = sum(int(s.facts().get("undrawn", 0)) for s in fresh)
-            calls = {"thoughts": drawn + undrawn if config.mode == "cot" else 0, "answers": answers, "images": drawn}
-            steps = config.model.sampling.steps
-            half_way = undrawn if config.early_rejection == "image" else 0
-            calls["answers"] += half_way and half_way + drawn
-            calls["velocities"] = drawn * steps + half_way * (steps // 2)
+            undrawn, steps = sum(int(s.facts().get("undrawn", 0)) for s in fresh), config.model.sampling.steps
+            velocities = drawn * steps
+            if config.early_rejection == "image":
+                answers += drawn + undrawn
+                velocities += undrawn * (steps // 2)
+            thoughts = drawn + undrawn if config.mode == "cot" else 0
+            calls = {"thoughts": thoughts, "answers": answers, "images": drawn, "velocities": velocities}
             entries.append(round_entry(label(config), served, judged, [*fresh, stage], calls))
         return entries
 
