@@ -28,7 +28,8 @@ from uni_train.core.errors import UserError
 from uni_train.models.parts import Part, Parts, numbers
 from uni_train.training.half_adamw import HalfAdamW
 from uni_train.training.precision import cast_weights
-from uni_train.training.strategies.sharding import Plain, cut, held, load_trained
+from uni_train.training.strategies.plain import Plain, load_trained
+from uni_train.training.strategies.sharding import cut, held
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 BUCKET = 200_000_000

@@ -19,7 +19,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard,
 from torch.distributed.tensor import DTensor
 
 from uni_train.models.parts import Parts
-from uni_train.training.strategies.sharding import Plain, cut, layers, load_trained, part
+from uni_train.training.strategies.plain import Plain, load_trained
+from uni_train.training.strategies.sharding import cut, layers, part
 
 
 class Fsdp2(DDPStrategy):
