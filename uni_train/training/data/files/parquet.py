@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from uni_train.core.errors import UserError
-from uni_train.core.reading_limits import MIB, Unreadable, parquet_footer, read_group, reason, rows_of
+from uni_train.core.reading_limits import (
+    MIB,
+    PARQUET_BYTES,
+    Unreadable,
+    parquet_footer,
+    read_group,
+    reason,
+    rows_of,
+    written_out,
+)
 from uni_train.training.data.rows import FILES, KEPT_BYTES, BadRow, Row, RowFile
 
 LARGE_BYTES, LARGE_ROWS = 64 * MIB, 16_384  # of a row group: more takes long to read for one row, or much to keep
@@ -54,12 +63,13 @@ class ParquetFile(RowFile):
             return self._copy[index]
         group = bisect_right(self._ends, index)
         at = index - (self._ends[group - 1] if group else 0)
-        table = _groups.get(self.path, group) if self._keep else _read(self.path, group)
+        table, fits = _groups.get(self.path, group) if self._keep else (_read(self.path, group), False)
+        row = table.slice(at, 1)
         try:
-            (row,) = rows_of(self.path, [table.slice(at, 1)])
+            (values,) = row.to_pylist() if fits else rows_of(self.path, [row])
         except Unreadable as error:
             raise BadRow(reason(error)) from None
-        return Row(row, self.folder)
+        return Row(values, self.folder)
 
     @cached_property
     def _copy(self) -> ParquetFile | None:
@@ -99,21 +109,22 @@ class _Groups:
     """The row groups that were read last, of all files together."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Path, int], Any] = OrderedDict()
+        self._kept: OrderedDict[tuple[Path, int], tuple[Any, bool]] = OrderedDict()
         self._bytes = 0
 
-    def get(self, path: Path, group: int) -> Any:
-        """As `_read`."""
+    def get(self, path: Path, group: int) -> tuple[Any, bool]:
+        """As `_read`; and whether all its rows together are small enough, so that none need be measured."""
         key = (path, group)
-        if (table := self._kept.get(key)) is not None:
+        if (kept := self._kept.get(key)) is not None:
             self._kept.move_to_end(key)
-            return table
-        table = self._kept[key] = _read(path, group)
+            return kept
+        table = _read(path, group)
+        self._kept[key] = table, written_out(table) <= PARQUET_BYTES
         self._bytes += table.nbytes
         while self._bytes > KEPT_BYTES and len(self._kept) > 1:
-            _, old = self._kept.popitem(last=False)
+            _, (old, _) = self._kept.popitem(last=False)
             self._bytes -= old.nbytes
-        return table
+        return self._kept[key]
 
 
 _groups = _Groups()
