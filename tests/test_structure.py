@@ -172,7 +172,7 @@ def named() -> dict[str, set[str]]:
 
 
 IMPORTED: dict[int, list[str]] = {
-    26_930: ["fit", "stars_curriculum", "evaluation.n=1", "evaluation.sets=[mapping1]", "strategy.all_cores=false",
+    26_895: ["fit", "stars_curriculum", "evaluation.n=1", "evaluation.sets=[mapping1]", "strategy.all_cores=false",
              "rounds=[{task: mapping, level: 1, prompts: 24, updates: 1, replay: {pretrain: 0.1}}]", "out=out",
              "model.sampling.steps=1"],
     20_070: ["eval", "-c", "nano", "-b", "ureason", "--subset", "5", "--out", "out", "sampling.steps=1"],

@@ -25,7 +25,7 @@ from uni_train.training.curriculum import Curriculum
 from uni_train.training.fit import FitResult, MixedModule, Run, run
 from uni_train.training.second_weights import Reference
 from uni_train.training.steps import Source, StepBatch
-from uni_train.training.strategies.choice import current_ranks, on_ranks
+from uni_train.training.strategies.choice import current_ranks, on_ranks, reduced
 from uni_train.training.supervised import FitOptions
 
 METRICS = ("dpo", "accuracy", "chosen_reward", "rejected_reward", "chosen_error", "rejected_error", "margin", "tokens")
@@ -111,8 +111,7 @@ class DpoModule(MixedModule):
             total = total + loss * (batch.grad_accumulation_steps * self.trainer.world_size)
         self._means = means if batch.micro == 0 else self._means + means
         if batch.last:
-            if self.trainer.world_size > 1:
-                self._means = self.trainer.strategy.reduce(self._means, reduce_op="sum")
+            self._means = reduced(self._means)
             own, before = dict(zip(METRICS, self._means, strict=True)), self.metrics
             own["loss"] = before["loss"] + own["dpo"] + self.sft_weight * own["chosen_error"]
             self.metrics = {**before, **own, "tokens": before["tokens"] + own["tokens"]} if self.replayed else own

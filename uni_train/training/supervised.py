@@ -30,6 +30,7 @@ from uni_train.models.transfer import upload
 from uni_train.training.divergence import not_applied
 from uni_train.training.optimizer import learning_rate_factor, make_optimizer
 from uni_train.training.steps import StepBatch
+from uni_train.training.strategies.choice import reduced
 from uni_train.training.trained import train_only
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class SupervisedModule(pl.LightningModule):
             counts = upload(torch.tensor(batch.tokens, dtype=sums.dtype), sums.device)
         ranks = self.trainer.world_size
         if ranks > 1:
-            sums, counts = self.trainer.strategy.reduce(torch.stack([sums, counts]), reduce_op="sum")
+            sums, counts = reduced(torch.stack([sums, counts]))
         counts = counts.clamp(min=1)
         weights = (self.config.ce_weight, self.config.mse_weight)
         scale = [weight / count for weight, count in zip(weights, counts.unbind(), strict=True)]
@@ -152,7 +153,7 @@ class SupervisedModule(pl.LightningModule):
             return model.supervised_loss(batch.content)
         mine = model.passes(batch.content)
         counts = torch.tensor([-mine, mine], device=self.device)
-        fewest, most = self.trainer.strategy.reduce(counts, reduce_op="max").tolist()
+        fewest, most = reduced(counts, "max").tolist()
         if not fewest:
             raise UserError(
                 f"update {batch.step + 1} has too few rows for {self.trainer.world_size} devices x "

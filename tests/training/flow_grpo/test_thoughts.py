@@ -25,6 +25,7 @@ from uni_train.models.bagel.generation import _feed, prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
 from uni_train.rewards.contract import Prompt, Reward
+from uni_train.training.flow_grpo import trainer
 from uni_train.training.flow_grpo.batches import MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.config import ThoughtsConfig
 from uni_train.training.flow_grpo.losses import Losses
@@ -208,12 +209,12 @@ def test_ranks_with_different_rows_reduce_equally_often(kind: str, monkeypatch: 
     module.rollouts = SimpleNamespace(statistics=dict.fromkeys(EPOCH_METRICS, 0.0))  # type: ignore[assignment]
     calls: list[str] = []
 
-    def reduce(value: torch.Tensor, reduce_op: str) -> torch.Tensor:
-        calls.append(reduce_op)
+    def reduced(value: torch.Tensor, op: str = "sum") -> torch.Tensor:
+        calls.append(op)
         return value
 
-    strategy = SimpleNamespace(reduce=reduce)
-    module._trainer = SimpleNamespace(strategy=strategy, world_size=2, global_step=0)  # type: ignore[assignment]
+    monkeypatch.setattr(trainer, "reduced", reduced)
+    module._trainer = SimpleNamespace(world_size=2, global_step=0)  # type: ignore[assignment]
     one = torch.zeros((), requires_grad=True)
     monkeypatch.setattr(module.losses, "step_loss", lambda rows: (one, {}, torch.zeros(1)))
     monkeypatch.setattr(module.losses, "token_loss", lambda rows: (one, {}))

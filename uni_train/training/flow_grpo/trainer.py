@@ -65,7 +65,7 @@ from uni_train.training.flow_grpo.rollout import (
 )
 from uni_train.training.metric_log import truncate_metrics
 from uni_train.training.steps import Source, StepBatch, StepDataset, StepLoader
-from uni_train.training.strategies.choice import check_guided, check_second_weights, current_ranks, on_ranks
+from uni_train.training.strategies.choice import check_guided, check_second_weights, current_ranks, on_ranks, reduced
 from uni_train.training.strategies.sharding import unsharded
 from uni_train.training.supervised import FitOptions, SupervisedModule
 
@@ -311,7 +311,7 @@ class FlowGrpoModule(SupervisedModule):
         assert self.config.sft is not None
         result, weight, ranks = self._loss(batch), self.config.sft.weight, self.trainer.world_size
         total, tokens = result.mse_sum, result.mse_tokens.to(result.mse_sum)
-        counted = self.trainer.strategy.reduce(torch.stack([total.detach(), tokens]), reduce_op="sum")
+        counted = reduced(torch.stack([total, tokens]))
         mean = counted[0] / counted[1]
         self._add({"sft": mean, "loss": mean * weight}, 1 / ranks)  # each rank has the mean of all
         return total * (weight * ranks * batch.grad_accumulation_steps / counted[1])
@@ -322,17 +322,17 @@ class FlowGrpoModule(SupervisedModule):
 
     def _gather_metrics(self) -> None:
         """Metrics of the update over all ranks."""
-        reduce, names = self.trainer.strategy.reduce, sorted(self._means)
-        sums = reduce(torch.stack([self._means[name] for name in names]), reduce_op="sum")
+        names = sorted(self._means)
+        sums = reduced(torch.stack([self._means[name] for name in names]))
         self.metrics.update(zip(names, sums, strict=True))
         if self._log_ratios:
             log_ratios = torch.cat(self._log_ratios)
             off = log_ratios.double().expm1()  # ratio - 1, whose square is not lost beside 1
             counted = off.new_full((), len(off))
-            n, total, squares = reduce(torch.stack([counted, off.sum(), off.square().sum()]), reduce_op="sum")
+            n, total, squares = reduced(torch.stack([counted, off.sum(), off.square().sum()]))
             n = n.clamp_min(1)
             self.metrics["ratio_std"] = (squares / n - (total / n).square()).clamp_min(0).sqrt().float()
-            self.metrics["log_ratio_max"] = reduce(_largest(log_ratios), reduce_op="max")
+            self.metrics["log_ratio_max"] = reduced(_largest(log_ratios), "max")
         self.metrics.update({name: sums.new_full((), self.rollouts.statistics[name]) for name in EPOCH_METRICS})
 
     # --- Lightning ---

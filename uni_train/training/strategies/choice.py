@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
 from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.plugins import Precision
 from lightning.pytorch.strategies import DDPStrategy, Strategy
+from torch import Tensor
 
 from uni_train.config.schema import SHARDED, StrategyConfig, TrainingConfig
 from uni_train.core.errors import UsageError
@@ -24,6 +25,17 @@ C = TypeVar("C", bound=TrainingConfig)
 def current_ranks() -> Ranks:
     """The ranks that this process has joined (uni_train.distributed.ranks.joined); alone where it has not."""
     return Ranks.from_environment() if dist.is_available() and dist.is_initialized() else ALONE
+
+
+def reduced(tensor: Tensor, op: Literal["sum", "max"] = "sum") -> Tensor:
+    """The sum or largest of all ranks' tensors, a new one without gradient.
+
+    Lightning's `Strategy.reduce` does the same behind a barrier, for which each device waits.
+    """
+    result = tensor.detach().clone()
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        dist.all_reduce(result, {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}[op])
+    return result
 
 
 def on_ranks(config: C) -> C:
@@ -86,8 +98,11 @@ def make_strategy(strategy: StrategyConfig, trained: int) -> str | Strategy:
             dtype = torch.bfloat16 if half else torch.float32
             return Fsdp2(dtype=dtype, offload_weights=strategy.offload_weights, replicas=strategy.replicas)
         case "single" | "ddp":
-            # A rank may get no image rows, or no text: plain DDP takes weights without gradient for an error.
-            return DDPStrategy(find_unused_parameters=True) if strategy.devices * strategy.nodes > 1 else "auto"
+            if strategy.devices * strategy.nodes == 1:
+                return "auto"
+            # A rank may get no image rows, or no text: plain DDP takes weights without gradient for an error. Buffers
+            # are tables, which no update changes.
+            return DDPStrategy(find_unused_parameters=True, broadcast_buffers=False, gradient_as_bucket_view=True)
         case other:
             return other  # type: ignore[unreachable]  # a name of Lightning's, from Python
 
