@@ -151,7 +151,7 @@ def predict(case: Case) -> int:
         with without_weights():
             add_adapters(model, LORA, 0)
     losses = [packed_loss(model, micro, case.config.ce_weight, case.config.mse_weight, "cpu") for micro in micros]
-    traced = supervised(model, losses, case.config, "cpu", trained=case.trained)
+    (traced,) = supervised(model, losses, case.config, "cpu", trained=case.trained)
     return traced.timeline.peak()
 
 

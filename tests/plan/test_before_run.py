@@ -91,8 +91,8 @@ def test_a_sample_tells_what_the_whole_update_takes() -> None:
     config = compose("stars_curriculum", ["batch.prompts=192"])
     sample, whole = ready(config, 1, SAMPLE), ready(config, 1)
     assert (sample.work.units, sample.work.times, whole.work.units) == (192, 3.0, 192)
-    told = scaled(sample.traced(False), sample.work.times).timeline.peak()
-    assert told == pytest.approx(whole.traced(False).timeline.peak(), rel=0.1)
+    told = scaled(sample.traced(False)[0], sample.work.times).timeline.peak()
+    assert told == pytest.approx(whole.traced(False)[0].timeline.peak(), rel=0.1)
 
 
 def test_a_sample_is_no_larger_than_the_micro_batch_it_stands_for() -> None:

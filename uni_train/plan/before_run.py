@@ -56,7 +56,7 @@ def expect_memory(config: RunConfig, ranks: int = 1, planned: bool = False) -> s
     if weights > here:
         needed, rest = weights, weights
     else:
-        traced = scaled(made.traced(config.checkpointed_every), work.times)
+        traced = scaled(made.traced(config.checkpointed_every)[0], work.times)
         own = share(Choice.from_config(config.strategy), traced, ranks, work.micros, made.cast is not None)
         needed = own.peak + own.host
         rest = needed - own.parts["activations"] - own.parts["rollouts"]

@@ -19,7 +19,7 @@ from uni_train.plan.ready import SAMPLE, Ready, Work, ready
 from uni_train.plan.result import Choice, OneCardChoice, Plan, StrategyRow
 from uni_train.plan.strategies import choices_for, run_by, share, storage, wire_seconds
 from uni_train.plan.trace import KINDS
-from uni_train.plan.updates import AVERAGE, STEP, Traced, lighter
+from uni_train.plan.updates import AS_IT_IS, AVERAGE, STEP, Traced, lighter
 from uni_train.training.data.rows import KEPT_BYTES
 
 _ASKING = ("evaluate", "sample", "filter", "think", "draw", "ask")
@@ -57,12 +57,10 @@ def plan(
     made_ready = ready(config, gpus)
     model, work, cast = made_ready.model, made_ready.work, made_ready.cast
     rollouts, kind, notes, total = made_ready.rollouts, made_ready.kind, made_ready.notes, made_ready.parameters
-    on_step()
     activation_checkpointing = config.activation_checkpointing
-    traces = {}
-    for every in (config.checkpointed_every, int(not activation_checkpointing)):
-        traces[every > 0] = made_ready.traced(every)
-        on_step()
+    every = config.checkpointed_every, int(not activation_checkpointing)
+    traces = {n > 0: traced for n, traced in zip(every, made_ready.traced(*every, on_step=on_step), strict=True)}
+    on_step()
     traced = traces[activation_checkpointing]
     half = cast is not None
     rate = (gpu.single if precision == "32-true" else gpu.half) * utilisation or math.inf
@@ -147,8 +145,7 @@ def plan(
     best = (
         max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not activation_checkpointing else 0
     )
-    every = config.checkpointed_every
-    faster = _kept_activations(rows[chosen], traces, gpu) if chosen is not None and every == 1 else []
+    faster = _kept_activations(rows[chosen], traces, gpu) if chosen is not None and every[0] == 1 else []
     advice = _advice(made, work.key, config.ema is not None, kind, best)
     return replace(made, advice=(*made.advice, *advice, *faster))
 
@@ -184,7 +181,7 @@ def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None, gpu: Gpu = 
     It counts under the recipe's strategy. If the recipe names none and that does not fit, it names the first that does.
     """
     made = made or ready(config, gpus, SAMPLE)
-    traced = scaled(made.traced(config.checkpointed_every), made.work.times)
+    traced = scaled(made.traced(config.checkpointed_every)[0], made.work.times)
     own = run_by(config.strategy, gpus)
     others = choices_for(config.strategy, gpus) if config.strategy.kind == "single" else ()
     choices = (own, *_taken(config, others, []))
@@ -312,7 +309,7 @@ def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) ->
         changed: Any = replace(config, trained=trained, ema=None, strategy=alone)  # type: ignore[call-arg]
         made = ready(replace(changed, model=replace(config.model, weights=None)), 1)
         made.model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=True)
-        traced = made.work.trace()
+        (traced,) = made.work.trace(AS_IT_IS)
         on_step()
         if not decoder_layers(made.model):
             return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ from uni_train.models.meta import without_weights
 from uni_train.models.shapes import CHARACTERS, Shapes
 
 if TYPE_CHECKING:
-    from uni_train.plan.updates import Cast, Traced
+    from uni_train.plan.updates import Cast, Settings, Traced
 
 SAMPLE = 64
 """Examples that are followed in place of a micro-batch; activations grow with their number."""
@@ -32,7 +33,7 @@ class Work:
     Attributes:
         unit, units: what a micro-batch consists of, and how many it has; `key` is the recipe's key for that number.
         micros: micro-batches of an update. updates: of the training.
-        trace: traces the last micro-batch of an update, and the update.
+        trace: traces the last micro-batch of an update, and the update, in each setting.
         draw_batches: model calls for an epoch's images (Flow-GRPO); updates_per_epoch: the updates that share them.
         times: units of a micro-batch / units traced. tokens: of a micro-batch, about.
     """
@@ -41,7 +42,7 @@ class Work:
     units: int
     micros: int
     updates: int
-    trace: Callable[[], Traced]
+    trace: Callable[[Settings], list[Traced]]
     key: str
     draw_batches: int = 0
     updates_per_epoch: int | None = None
@@ -64,14 +65,20 @@ class Ready:
     notes: list[str]
     parameters: int
 
-    def traced(self, activation_checkpointing: int) -> Traced:
-        """Followed, with the recipe's quantised weights and moments."""
+    def traced(self, *activation_checkpointing: int, on_step: Callable[[], object] = lambda: None) -> list[Traced]:
+        """Followed with each of these settings, with the recipe's quantised weights and moments.
+
+        on_step: called when each is begun.
+        """
         from uni_train.plan.updates import lighter
 
-        self.model.prepare_training(
-            timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=activation_checkpointing
-        )
-        return lighter(self.work.trace(), self.model, self.config.model.weights, self.config.optimizer.state)
+        def prepared(every: int) -> None:
+            on_step()
+            self.model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=every)
+
+        traces = self.work.trace([partial(prepared, every) for every in activation_checkpointing])
+        weights, state = self.config.model.weights, self.config.optimizer.state
+        return [lighter(traced, self.model, weights, state) for traced in traces]
 
     def image_flops(self) -> float:
         """Of drawing an image of the model's own size, for samples and evaluations."""
@@ -137,13 +144,15 @@ def _supervised(
     notes += length.notes
     trained, frozen = recipe.trained(config)
 
-    def trace() -> Traced:
+    def trace(settings: Settings) -> list[Traced]:
         from uni_train.plan.updates import supervised
 
         loss = shapes.loss(here, config.ce_weight, config.mse_weight)
-        copied = recipe.reference and trained != "lora"
-        traced = supervised(model, [loss], config, "meta", cast, trained, frozen, later=micros > 1, reference=copied)
-        return replace(traced, texts=shapes.kept_texts())
+        copied, later = recipe.reference and trained != "lora", micros > 1
+        traces = supervised(
+            model, [loss], config, "meta", cast, trained, frozen, later=later, reference=copied, settings=settings
+        )
+        return [replace(traced, texts=shapes.kept_texts()) for traced in traces]
 
     key = "batch.accumulate" if length.tokens is None else "batch.tokens"
     work = Work("examples", len(here), micros, length.total, trace, key, notes=notes)
@@ -186,11 +195,11 @@ def _reinforced(
     followed = min(rows, most or rows)
     request = shapes.image_request(_prompt(config, rollouts, shapes, notes))
 
-    def trace() -> Traced:
+    def trace(settings: Settings) -> list[Traced]:
         from uni_train.plan.updates import reinforced
 
         drawn = min(draw_rows, most or draw_rows)
-        return reinforced(model, shapes, request, followed, rollouts, config, trained, drawn, cast, pictures)
+        return reinforced(model, shapes, request, followed, rollouts, config, trained, drawn, cast, pictures, settings)
 
     return Work(
         "random steps of images",

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 Cast = Callable[[str, torch.dtype], torch.dtype]
 Loss = Callable[[], Tensor]
+Settings = Sequence[Callable[[], object]]
+"""Each prepares the model for an update that is traced, such as by activation checkpointing."""
+AS_IT_IS: Settings = (lambda: None,)
 _COPIES = 3
 """Weights of the largest layer in the compute dtype that a product with a quantised one holds. An assumption."""
 DRAW, FORWARD, BACKWARD, STEP, AVERAGE = "drawing", "forward", "backward", "optimizer step", "averages"
@@ -79,12 +82,14 @@ def supervised(
     *,
     later: bool = False,
     reference: bool = False,
-) -> Traced:
-    """Two supervised updates on micro-batches with these losses (`Shapes.loss`). `model` has no weights then.
+    settings: Settings = AS_IT_IS,
+) -> list[Traced]:
+    """A supervised update on micro-batches with these losses (`Shapes.loss`), in each setting. `model` has no weights
+    then.
 
     Args:
         cast: the dtypes of weights; None: half ones for bf16-true, else as `model` has them.
-        later: as in `updates`. reference: a copy of the trained weights stays beside them.
+        later, settings: as in `updates`. reference: a copy of the trained weights stays beside them.
 
     Raises:
         UsageError: no parameter is left to train.
@@ -94,7 +99,7 @@ def supervised(
         train_only(model, trained, frozen)
         copies = [torch.empty_like(p) for p in model.parameters() if p.requires_grad and reference]
         trace.name(copies, "reference")
-        return updates(trace, model, config, losses, device, later=later)
+        return updates(trace, model, config, losses, device, later=later, settings=settings)
 
 
 def updates(
@@ -106,11 +111,12 @@ def updates(
     draw: Callable[[], Any] | None = None,
     *,
     later: bool = False,
-) -> Traced:
+    settings: Settings = AS_IT_IS,
+) -> list[Traced]:
     """An update of what `model` has to train on these micro-batches inside `following`, after one on the same.
 
     On a GPU that is left out but for what it leaves: a gradient and a state for every trained weight, as after many
-    batches of all kinds.
+    batches of all kinds. The optimizer's step, which no setting changes, is traced once for all of them.
 
     Args:
         draw: what comes between the two (flow_grpo).
@@ -164,21 +170,28 @@ def updates(
             trace.start(DRAW)
             with torch.no_grad():
                 draw()
-        drawn = trace.flops
-        learn()
-    counted = (trace.flops - drawn, drawn - flops)
-    return _traced(trace, model, trained, begin, counted)
+        before, drawn = trace.timeline(), trace.flops - flops
+        common = Timeline(before.phases[begin:], before.bytes[begin:])
+        made = []
+        for prepare in settings:
+            prepare()
+            seen, flops = len(trace.timeline().phases), trace.flops
+            learn()
+            line = trace.timeline()
+            own = Timeline(common.phases + line.phases[seen:], np.concatenate([common.bytes, line.bytes[seen:]]))
+            made.append(_traced(trace, model, trained, own, trace.flops - flops, drawn))
+    return made
 
 
 def _traced(
-    trace: Trace, model: UnifiedModel, trained: Sequence[nn.Parameter], begin: int, flops: tuple[float, float]
+    trace: Trace, model: UnifiedModel, trained: Sequence[nn.Parameter], timeline: Timeline, flops: float, drawn: float
 ) -> Traced:
-    """What `trace` has seen from phase `begin` on. `flops`: of training and of drawing."""
-    line, sizes = trace.timeline(), [_size(layer) for layer in layers(model)]
+    """With what there is now. `flops`, `drawn`: of training and of drawing."""
+    sizes = [_size(layer) for layer in layers(model)]
     return Traced(
-        timeline=replace(line, phases=line.phases[begin:], bytes=line.bytes[begin:]),
-        flops=flops[0],
-        draw_flops=flops[1],
+        timeline=timeline,
+        flops=flops,
+        draw_flops=drawn,
         parameters=sum(p.numel() for p in trained),
         trained=sum(map(nbytes, trained)),
         weights=sum(map(nbytes, model.parameters())),
@@ -219,8 +232,9 @@ def reinforced(
     draw_rows: int,
     cast: Cast | None,
     pictures: int,
-) -> Traced:
-    """An epoch's drawing and an update on its last micro-batch of `rows` random steps.
+    settings: Settings,
+) -> list[Traced]:
+    """An epoch's drawing and an update on its last micro-batch of `rows` random steps, in each setting.
 
     Args:
         pictures: of this GPU, in an epoch.
@@ -243,7 +257,8 @@ def reinforced(
         def loss() -> Tensor:
             return losses.loss(image, rows, _picked(under, rows))
 
-        return updates(trace, model, config, [loss], "meta", draw, later=rollouts.rows(pictures) > rows)
+        later = rollouts.rows(pictures) > rows
+        return updates(trace, model, config, [loss], "meta", draw, later=later, settings=settings)
 
 
 def image_flops(model: FlowPolicy, shapes: Shapes, image: ImageRequest, steps: int, cast: Cast | None) -> float:
