@@ -1,16 +1,20 @@
 """The figures of a GPU, of random weights at full size: tables for people, and the same as JSON.
 
     git clone https://github.com/ByteDance-Seed/Bagel official
-    python bench/gpu.py --official official [--only draw,write,train,grpo,load,compiled]
-        [--models nano,bagel_7b,qwen_image_edit_2511] [--sides 512,1024] [--counts 1,8,16] [--group 16]
-        [--seconds 100] [--out DIR] [--tiny]
+    python bench/gpu.py --official official --models bagel_7b --only write,draw,guidance --seconds 170
+    python bench/gpu.py --models bagel_7b,qwen_image_edit_2511 --only train --seconds 480
+    python bench/gpu.py --official official --only grpo,load,compiled --seconds 160
 
-Each part begins no row after `--seconds`, and none of its n-th model after as large a share of them: ten minutes in
-all. Rows for which no time or memory was left say so, and so does what fails. `--out` gets gpu.json after every row,
-and gpu.md. `--tiny` is the same code with small sizes, on a CPU too: a test runs it; its figures mean nothing.
+These three calls take nine minutes each. Further options: [--models nano,bagel_7b,qwen_image_edit_2511]
+[--sides 512,1024] [--counts 1,8,16] [--group 16] [--out DIR] [--tiny]. Each part begins no row after `--seconds`, and
+none of its n-th model after as large a share of them. Rows for which no time or memory was left say so, and so does
+what fails. `--out` gets gpu.json and gpu.md after every row; parts that earlier calls measured on this device stay.
+`--tiny` is the same code with small sizes, on a CPU too: a test runs it; its figures mean nothing.
 
     draw    images from text (BAGEL) or from an image (Qwen-Image-Edit), with the decoding
-    write   thoughts, as tokens of text
+    guidance  its branches in one pass beside a pass each, by the latent tokens of all images; the threshold is
+            ONE_PASS of uni_train/models/bagel/generation.py
+    write   thoughts, as tokens of text; `eager`: without a CUDA graph of the step
     train   packed updates: seconds, share of the peak FLOP a second (MFU), memory beside what `plan` predicts
     load    stored weights to the device, tensor by tensor
     grpo    an epoch of Flow-GRPO in parts; how far replayed steps are from drawn ones in other batch shapes (the
@@ -59,6 +63,7 @@ from uni_train.config.kinds import Updates
 from uni_train.config.schema import LoraConfig, ModelConfig, OptimizerConfig, StrategyConfig, TrainingConfig
 from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_path
+from uni_train.models.bagel import generation
 from uni_train.models.bagel.generation import generate_text, prefill
 from uni_train.models.bagel.packing import Text
 from uni_train.models.bagel.unified import BagelUnified
@@ -277,9 +282,22 @@ class Bench:
     official: Path | None = None
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Take over what an earlier call has measured here."""
+        file = self.out / "gpu.json"
+        if file.is_file():
+            earlier = json.loads(file.read_text(encoding="utf-8"))
+            if {key: earlier[key] for key in self._about} == self._about:
+                self.rows = earlier["parts"]
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        return {"device": self.machine.name, "torch": torch.__version__, "tiny": self.tiny}
+
     def part(self, name: str, cases: Iterator[tuple[dict[str, Any], Callable[[], dict[str, Any]]]]) -> None:
         """Measure the cases of a part while there is time."""
-        began, found = time.monotonic(), self.rows.setdefault(name, [])
+        began = time.monotonic()
+        found = self.rows[name] = []
         for about, measure in cases:
             share = (self.models.index(about["model"]) + 1) / len(self.models) if "model" in about else 1
             if time.monotonic() - began > self.seconds * share:
@@ -298,7 +316,7 @@ class Bench:
 
     def write(self) -> None:
         """gpu.json and gpu.md."""
-        about = {"device": self.machine.name, "torch": torch.__version__, "tiny": self.tiny}
+        about = self._about
         with atomic_path(self.out / "gpu.json") as path:
             path.write_text(json.dumps(about | {"parts": self.rows}, indent=1) + "\n", encoding="utf-8")
         with atomic_path(self.out / "gpu.md") as path:
@@ -410,7 +428,7 @@ def _predicted(
         with without_weights():
             add_adapters(model, LORA, 0)
     loss = family.shapes(model).loss(rows, training.ce_weight, training.mse_weight)
-    traced = supervised(model, [loss], training, "meta", trained=trained)
+    (traced,) = supervised(model, [loss], training, "meta", trained=trained)
     traced = lighter(traced, model, config.weights, training.optimizer.state)
     return traced.timeline.peak(), traced.flops
 
@@ -519,6 +537,23 @@ def _draw(subject: Subject, side: int, count: int, by: str) -> dict[str, Any]:
     return {"s": seconds, "images/s": count / seconds, "GiB beside weights": most / GIB, **more}
 
 
+def guidance(bench: Bench) -> Cases:
+    for name in bench.models:
+        for side in (bench.sizes.sides[0] // 2, *bench.sizes.sides) if name.startswith("bagel") else ():
+            subject = Subject(bench, configured(name, bench.tiny, side))
+            for count in bench.sizes.counts:
+                yield {"model": name, "side": side, "at once": count}, partial(_guidance, subject, side, count)
+
+
+def _guidance(subject: Subject, side: int, count: int) -> dict[str, Any]:
+    model, requests, seconds = subject.model, asked(subject.config, side, count), {}
+    for passes, most in (("s in one pass", sys.maxsize), ("s in two", -1)):
+        with mock.patch.object(generation, "ONE_PASS", most):
+            seconds[passes], _ = subject.bench.machine.measure(lambda: model.draw(requests))
+    latents = count * (side // model.stride) ** 2
+    return {"latent tokens": latents, **seconds, "one / two": seconds["s in one pass"] / seconds["s in two"]}
+
+
 def _by_pipeline(subject: Subject, side: int, count: int) -> object:
     """Images from an image by one call of diffusers' pipeline; it resizes no more than ours."""
     from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit_plus as plus
@@ -543,7 +578,7 @@ def write_text(bench: Bench) -> Cases:
     for name in bench.models:
         subject = Subject(bench, configured(name, bench.tiny, bench.sizes.sides[0]))
         if subject.family != "qwen_image_edit":  # its text is written by transformers
-            for by in subject.makers:
+            for by in (*subject.makers, "eager"):
                 for count in bench.sizes.counts:
                     yield {"model": name, "at once": count, "by": by}, partial(_write, subject, count, by)
 
@@ -557,6 +592,7 @@ def _write(subject: Subject, count: int, by: str) -> dict[str, Any]:
         generate_text(model.bagel, cache, written, stop=-1, close=False)
 
     run = ours if by != "official" else lambda: subject.official.write([words] * count, written)
+    model.bagel.records_text = by != "eager"
     with torch.inference_mode():
         seconds, most, more = subject.measured(by, count, run)
     rates = {"thoughts/s": count / seconds, "tokens/s": count * written / seconds}
@@ -623,6 +659,7 @@ def _grpo(bench: Bench, config: ModelConfig, side: int) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[Bench], Cases]] = {
     "draw": draw,
+    "guidance": guidance,
     "write": write_text,
     "train": train,
     "grpo": grpo,

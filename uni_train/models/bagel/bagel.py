@@ -97,6 +97,7 @@ class Bagel(nn.Module):
     Attributes:
         prefixes: texts that are read once where their weights are frozen; None: with each batch anew.
         static: the compiled steps of generation; None: none is compiled.
+        records_text: on a GPU, texts are written by CUDA graphs (recorded.py) where nothing is compiled.
     """
 
     def __init__(self, config: BagelConfig) -> None:
@@ -104,6 +105,7 @@ class Bagel(nn.Module):
         self.config = config
         self.prefixes: PrefixStore | None = None
         self.static: CompiledSteps | None = None
+        self.records_text = True
         dim = config.llm.hidden_size
         self.language_model = LanguageModel(config.llm)
         self.time_embedder = TimeEmbedder(dim)

@@ -44,8 +44,6 @@ class StaticKeys:
             )
             self.valid = torch.zeros(rows, columns, dtype=torch.bool, device=device)
             self.rope, self.column = (torch.zeros(n, dtype=torch.long, device=device) for n in (rows, 1))
-        for tensor in (*self.keys, *self.values, self.valid, self.rope, self.column):
-            torch._dynamo.mark_static_address(tensor, guard=False)
 
     def fill(self, keys: Sequence[Tensor], values: Sequence[Tensor], valid_BN: Tensor, rope_B: Tensor) -> None:
         """Begin with the first N columns of these contexts."""
@@ -75,9 +73,9 @@ class CompiledSteps:
         """The function by torch.compile, once a process; a size that changed is a symbol from then on."""
         return torch.compile(function, mode=mode)
 
-    def text(self, decoder: Decoder, config: BagelConfig, cache: KVCache) -> StaticText:
+    def text(self, decoder: Decoder, config: BagelConfig, cache: KVCache) -> CompiledText:
         """A text behind a context."""
-        return StaticText(self, decoder, config, cache)
+        return CompiledText(self, decoder, config, cache)
 
     def room(self, keys: Sequence[Tensor], values: Sequence[Tensor], valid_BN: Tensor, rope_B: Tensor) -> StaticKeys:
         """Room for these contexts and at least a column more, from what was kept where that has it."""
@@ -88,13 +86,15 @@ class CompiledSteps:
         if any((len(x.rope), x.rope.device, x.keys[0].dtype) != like for x in self._kept.values()):
             self._kept.clear()
         if columns not in self._kept:
-            self._kept[columns] = StaticKeys(keys, values, columns)
+            made = self._kept[columns] = StaticKeys(keys, values, columns)
+            for tensor in (*made.keys, *made.values, made.valid, made.rope, made.column):
+                torch._dynamo.mark_static_address(tensor, guard=False)
         self._kept[columns].fill(keys, values, valid_BN, rope_B)
         return self._kept[columns]
 
 
-class StaticText:
-    """Text behind a context, a column at a time."""
+class CompiledText:
+    """Text behind a context, a column at a time, by a compiled step."""
 
     def __init__(self, steps: CompiledSteps, decoder: Decoder, config: BagelConfig, cache: KVCache) -> None:
         self.steps, self.decoder, self.config, self.length = steps, decoder, config, cache.length
@@ -107,7 +107,7 @@ class StaticText:
             self.room = self.steps.room(full.keys, full.values, full.valid, full.rope)
         self.length += 1
         torch.compiler.cudagraph_mark_step_begin()
-        step = self.steps.compiled(_static_step, "reduce-overhead")
+        step = self.steps.compiled(static_step, "reduce-overhead")
         return step(self.decoder, self.config.attention, self.room, ids_B1, valid_B1)  # type: ignore[no-any-return]
 
     def context(self) -> KVCache:
@@ -116,7 +116,7 @@ class StaticText:
         return counted.select(range(counted.rows))  # a copy: the next text writes over it
 
 
-def _static_step(decoder: Decoder, impl: AttentionImpl, room: StaticKeys, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
+def static_step(decoder: Decoder, impl: AttentionImpl, room: StaticKeys, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
     """Put a token a row into the next column; hidden states [B, 1, D] after the final norm.
 
     A token that is not valid does not count, and moves no position.

@@ -128,7 +128,11 @@ def generate_text(
     look_every = 1 if device.type == "cpu" else LOOK_EVERY
     limits = [max_new_tokens] * cache.rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
     most, limit = max(limits), upload(torch.tensor(limits), device)
-    static = None if model.static is None else model.static.text(model.language_model.model, model.config, cache)
+    static = None
+    if model.static is not None or device.type == "cuda":
+        from uni_train.models.bagel.recorded import static_text
+
+        static = static_text(model, cache, most + 2)
     before, cache = cache, cache.grown(most + 2) if static is None else cache
     live = torch.ones(cache.rows, dtype=torch.bool, device=device)
     closing = torch.zeros_like(live)
