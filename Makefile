@@ -12,7 +12,7 @@ WORKERS := -n $(shell $(PYTHON) -c "import os; print(min(4, os.cpu_count() + 1))
 # deepspeed: nothing is compiled while it is installed
 export DS_BUILD_OPS ?= 0
 
-.PHONY: help demo test test-fast lint docs bench-demo bench-nano bench-bagel bench-qwen wheel wheel-check
+.PHONY: help demo test test-fast lint docs bench-demo bench-speed bench-nano bench-bagel bench-qwen wheel wheel-check
 .DEFAULT_GOAL := help
 
 help:
@@ -53,7 +53,10 @@ docs: $(VENV)/.installed-docs ## the documentation as a site: site/index.html, r
 bench-demo: $(VENV)/.installed ## time, memory and accuracies of the main job; AGAINST=../main adds another checkout
 	$(BIN)/python bench/demo.py $(if $(AGAINST),--against $(AGAINST))
 
-bench-nano: $(VENV)/.installed ## the figures in research/speed.md, measured on this machine
+bench-speed: $(VENV)/.installed-dev ## research/speed.md, 40 minutes; OFFICIAL=a clone of BAGEL's released code, AGAINST=../earlier
+	$(BIN)/python bench/speed.py $(if $(OFFICIAL),--official $(OFFICIAL),--only demo,bagel,qwen,nano,puzzles,memory,samples) $(if $(AGAINST),--against $(AGAINST))
+
+bench-nano: $(VENV)/.installed ## of these, the figures of nano
 	$(BIN)/python bench/nano.py
 
 bench-bagel: $(VENV)/.installed ## the same for BAGEL, tiny and with 100 million random weights

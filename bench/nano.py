@@ -13,9 +13,11 @@ import argparse
 import json
 import math
 import os
+import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -377,20 +379,29 @@ def loop(nano: Workbench) -> Table:
 
 
 def start() -> Table:
-    """How long a person waits for `--help` and `recipes`."""
+    """How long a person waits for a command that computes nothing, or little; nothing is cached from an earlier one."""
     commands = {
         "python -c pass": ["-c", "pass"],
-        "python -m uni_train --help": ["-m", "uni_train", "--help"],
-        "python -m uni_train recipes": ["-m", "uni_train", "recipes"],
+        "uni_train --help": ["-m", "uni_train", "--help"],
+        "uni_train recipes": ["-m", "uni_train", "recipes"],
+        "python -c 'import torch'": ["-c", "import torch"],
+        "uni_train fit stars_curriculum --dry-run": ["-m", "uni_train", "fit", "stars_curriculum", "--dry-run"],
+        "uni_train generate, a picture of nano": ["-m", "uni_train", "generate", "-m", "nano", "-p", "Draw 2 cups ."],
+        "uni_train plan stars_curriculum": ["-m", "uni_train", "plan", "stars_curriculum"],
+        "uni_train plan sft model=bagel_7b": ["-m", "uni_train", "plan", "sft", "model=bagel_7b"],
     }
-
-    def run(arguments: Sequence[str]) -> None:
-        subprocess.run([sys.executable, *arguments], capture_output=True, check=True, cwd=ROOT)
-
-    taken = interleaved(9, {name: partial(run, arguments) for name, arguments in commands.items()})
-    yield from table("command", "seconds", "of an empty Python")
-    for name, seconds in taken.items():
-        yield row(f"`{name}`", f"{seconds:.3f}", f"{seconds / taken['python -c pass']:.1f}")
+    yield from table("command", "seconds", "CPU s")
+    environment = os.environ | {"UNI_TRAIN_CACHE": "", "PYTHONPATH": str(ROOT)}
+    for name, arguments in commands.items():
+        seconds = []
+        for _ in range(3):
+            with tempfile.TemporaryDirectory() as folder:
+                before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+                run = [sys.executable, *arguments]
+                subprocess.run(run, capture_output=True, check=True, cwd=folder, env=environment)
+                wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+            seconds.append((wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
+        yield row(f"`{name}`", *(f"{statistics.median(part):.2f}" for part in zip(*seconds, strict=True)))
 
 
 # --- all of it ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -35,7 +35,7 @@ from uni_train.core.seeds import derive_seed
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.images import ImageTransform, pixels
 from uni_train.models.bagel.unified import BagelUnified
-from uni_train.models.base import Request
+from uni_train.models.base import Example, Request
 
 
 def attention(
@@ -192,6 +192,62 @@ class Official:
         with self._autocast():
             found: Tensor = self.model.generate_text(past, max_length=tokens, **given)
         return found
+
+    def packed(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """Prompts and the images to draw as the released training reads them, but for their latents."""
+        marks, encode, stride = self.ours.bagel.config.tokens, self.ours.tokenizer.encode, self.ours.stride
+        side = self.ours.bagel.config.max_latent_size
+        ids, texts, latents, places, ropes, lengths, masks, grids = ([] for _ in range(8))  # type: ignore[var-annotated]
+        begin = 0
+        for example in examples:
+            assert example.target is not None
+            h, w = (pixels // stride for pixels in example.target.shape[:2])
+            text = [marks.bos, *encode(example.prompt), marks.eos]
+            n, end = len(text), len(text) + h * w + 2
+            ids += [*text, marks.start_of_image, marks.end_of_image]
+            texts += [begin + at for at in (*range(n + 1), end - 1)]
+            latents += range(begin + n + 1, begin + end - 1)
+            places += [row * side + column for row in range(h) for column in range(w)]
+            ropes += [*range(n), *[n] * (h * w + 2)]
+            mask = torch.full((end, end), -torch.inf).triu(1)
+            mask[n:, n:] = 0
+            masks.append(mask)
+            lengths.append(end)
+            grids.append((h, w))
+            begin += end
+        whole = {"packed_text_ids": ids, "packed_text_indexes": texts, "packed_position_ids": ropes}
+        whole |= {
+            "packed_latent_position_ids": places,
+            "packed_vae_token_indexes": latents,
+            "mse_loss_indexes": latents,
+        }
+        return {
+            "sequence_length": begin,
+            "sample_lens": lengths,
+            "nested_attention_masks": masks,
+            "patchified_vae_latent_shapes": grids,
+            **{name: torch.tensor(value) for name, value in whole.items()},
+        }
+
+    def update(self, optimizer: torch.optim.Optimizer, packed: dict[str, Any], images: Sequence[np.ndarray]) -> None:
+        """An update on examples whose packing costs nothing; images are encoded, as ours encodes them in its batch."""
+        ours, counts = self.ours, [h * w for h, w in packed["patchified_vae_latent_shapes"]]
+        self.model.train()
+        with torch.no_grad():
+            x = pixels(images)
+            stride = ours.stride // ours.bagel.config.latent_patch_size
+            noise = torch.randn(len(x), ours.bagel.config.latent_channels, *(side // stride for side in x.shape[2:]))
+            latents = ours.vae.encode(x, noise).to(self.dtype)  # type: ignore[operator]
+        levels = torch.randn(len(counts)).repeat_interleave(torch.tensor(counts)).to(self.dtype)
+        # PyTorch's kernel for GPUs is none of a CPU, which may choose here.
+        with mock.patch.object(self.navit, "sdpa_kernel", lambda **_: nullcontext()), self._autocast():
+            loss = self.model(padded_latent=latents, packed_timesteps=levels, **packed)["mse"].mean()
+        optimizer.zero_grad()
+        loss.backward()
+        trained = [weight for weight in self.model.parameters() if weight.grad is not None]
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        self.model.eval()
 
 
 class OfficialLoop(Official):
