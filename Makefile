@@ -29,7 +29,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints-cpu.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet $(CONSTRAINTS) -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
-demo: $(VENV)/.installed ## train nano with the STARS curriculum: four minutes on two idle cores, prints a table and a report's path
+demo: $(VENV)/.installed ## install, and train nano with the STARS curriculum: four minutes on two idle cores, prints a table and a report's path
 	$(BIN)/python -m uni_train fit stars_curriculum
 	@echo "next: . $(VENV)/bin/activate, then python -m uni_train --help"
 

@@ -36,6 +36,8 @@ One command prints this page:
     git clone https://github.com/ByteDance-Seed/Bagel official
     python bench/speed.py --official official
 """
+NAMES = {"--official": "official", "--against": "earlier"}
+"""What a section calls the folders that these options give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,8 @@ SECTIONS = {
     "demo": Section("The main job", "demo.py", "`make demo` without its installation; *there* is an earlier commit."),
     "official": Section(
         "BAGEL beside the released code",
-        "bagel.py --only official",
-        "The same weights, in turn; packed for 16 at once, bfloat16. flash_attn has no CPU.",
+        "bagel.py --only official --threads 1",
+        "The same weights, in turn, on one thread; packed for 16 at once, bfloat16. flash_attn has no CPU.",
     ),
     "bagel": Section(
         "BAGEL",
@@ -96,14 +98,13 @@ def measured(section: Section, command: str) -> str:
         raise SystemExit(f"bench/{command} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, cwd=ROOT)
     about = f"{datetime.now(UTC):%Y-%m-%d}, commit {commit.stdout.strip() or 'unknown'}"
-    lines = [line for line in done.stdout.strip().splitlines() if not line.startswith("measured in")]
+    lines = [line for line in done.stdout.splitlines() if not re.match(r"measured in|\[\d{4}-", line)]  # nor logs
     page = "\n".join(lines).strip().replace(str(ROOT), "this checkout")
-    shown = re.sub(r"(--official|--against) \S+", lambda match: f"{match[1]} {NAMES[match[1]]}", command)
+    for option, name in NAMES.items():
+        if given := re.search(rf"{option} (\S+)", command):
+            page, command = page.replace(given[1], name), command.replace(given[1], name)
     minutes = f"{about}, {(time.monotonic() - began) / 60:.0f} minutes:"
-    return f"## {section.title}\n\n{section.about}\n{minutes}\n\n    python bench/{shown}\n\n{page}\n"
-
-
-NAMES = {"--official": "official", "--against": "earlier"}
+    return f"## {section.title}\n\n{section.about}\n{minutes}\n\n    python bench/{command}\n\n{page}\n"
 
 
 def sections_of(page: str) -> dict[str, str]:

@@ -73,7 +73,8 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", graph)
     monkeypatch.setattr(torch.cuda, "graph", record)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(recorded, "_stream", lambda device: None)
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
     monkeypatch.setattr(recorded, "static_text", recorded.RecordedText)
     return made

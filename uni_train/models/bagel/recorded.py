@@ -9,6 +9,7 @@ Shapes: B rows, D width.
 from __future__ import annotations
 
 import warnings
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -73,24 +74,32 @@ class RecordedText:
         for tensor, earlier in zip(state, before, strict=True):
             tensor.copy_(earlier)
         device = expected.device
+        stream = torch.cuda.current_stream(device)
         try:
             with torch.cuda.device(device):
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=torch.cuda.Stream(device), capture_error_mode="thread_local"):
+                with torch.cuda.graph(graph, stream=_stream(device), capture_error_mode="thread_local"):
                     hidden = self._step()
             hidden.zero_()  # what did not get into the graph is seen below
             graph.replay()
             if not bool((hidden - expected).float().norm() <= _ROUNDING * expected.float().norm()):
                 raise RuntimeError("its numbers differ from those of the same step without a graph")
         except RuntimeError as error:
+            torch.cuda.set_stream(stream)  # a recording that fails does not leave its own
             self.bagel.records_text = False
-            reason = str(error).strip().splitlines()[0]
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             warnings.warn(f"The model writes text without a CUDA graph, and so more slowly: {reason}", stacklevel=2)
             for tensor, later in zip(state, after, strict=True):
                 tensor.copy_(later)
             return expected
         self.graph = graph, hidden
         return hidden
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """On which all steps of a device are recorded: cuBLAS keeps memory for each stream that it has seen."""
+    return torch.cuda.Stream(device)
 
 
 def static_text(bagel: Bagel, cache: KVCache, columns: int) -> CompiledText | RecordedText | None:
