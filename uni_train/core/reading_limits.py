@@ -399,7 +399,7 @@ def written_out(values: pa.Table | pa.Array) -> int:
     kind, size = values.type, 64 * len(values)
     if pa.types.is_dictionary(kind):
         times = values.indices.value_counts()
-        lengths = compute.binary_length(values.dictionary.take(times.field("values")))
+        lengths = compute.binary_length(values.dictionary).take(times.field("values"))
         return size + (compute.sum(compute.multiply(lengths, times.field("counts"))).as_py() or 0)
     if pa.types.is_map(kind):
         return size + written_out(values.keys) + written_out(values.items)

@@ -146,13 +146,11 @@ def storage(choice: Choice, traced: Traced, gpus: int, half: bool) -> Storage:
 
 
 def _buffers(kind: str, traced: Traced, n: int) -> int:
-    """Copies for sending: DDP's buckets are as large as the gradients, ZeRO has two of a set size. Whole weights of a
-    sharded model: ZeRO-3 as many as it may, FSDP2 the layer that computes, the one that is fetched meanwhile, what is
+    """Copies for sending: DDP sends the gradients where they are, ZeRO has two buckets of a set size. Whole weights of
+    a sharded model: ZeRO-3 as many as it may, FSDP2 the layer that computes, the one that is fetched meanwhile, what is
     in no layer, and the gradients of a layer until they are sent."""
-    if n == 1:
+    if n == 1 or kind == "ddp":
         return 0
-    if kind == "ddp":
-        return traced.gradients
     number = traced.gradients / max(traced.parameters, 1)
     bucket = int(number * min(BUCKET, traced.parameters))
     if kind in ("deepspeed_zero1", "deepspeed_zero2"):
