@@ -53,8 +53,8 @@ docs: $(VENV)/.installed-docs ## the documentation as a site: site/index.html, r
 bench-demo: $(VENV)/.installed ## time, memory and accuracies of the main job; AGAINST=../main adds another checkout
 	$(BIN)/python bench/demo.py $(if $(AGAINST),--against $(AGAINST))
 
-bench-speed: $(VENV)/.installed-dev ## research/speed.md, 40 minutes; OFFICIAL=a clone of BAGEL's released code, AGAINST=../earlier
-	$(BIN)/python bench/speed.py $(if $(OFFICIAL),--official $(OFFICIAL),--only demo,bagel,qwen,nano,puzzles,memory,samples) $(if $(AGAINST),--against $(AGAINST))
+bench-speed: $(VENV)/.installed-dev ## research/speed.md, 20 minutes; OFFICIAL=a clone of BAGEL's released code, AGAINST=../earlier
+	$(BIN)/python bench/speed.py $(if $(OFFICIAL),--official $(OFFICIAL)) $(if $(AGAINST),--against $(AGAINST))
 
 bench-nano: $(VENV)/.installed ## of these, the figures of nano
 	$(BIN)/python bench/nano.py

@@ -287,7 +287,7 @@ class Bench:
         file = self.out / "gpu.json"
         if file.is_file():
             earlier = json.loads(file.read_text(encoding="utf-8"))
-            if {key: earlier[key] for key in self._about} == self._about:
+            if earlier | self._about == earlier:
                 self.rows = earlier["parts"]
 
     @property

@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -31,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.choices import some_of
 from bench.markdown import row, table
-from bench.timing import interleaved, machine
+from bench.timing import Moment, interleaved, machine
 from uni_train.config.compose import compose
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
@@ -391,17 +390,12 @@ def start() -> Table:
         "uni_train plan sft model=bagel_7b": ["-m", "uni_train", "plan", "sft", "model=bagel_7b"],
     }
     yield from table("command", "seconds", "CPU s")
-    environment = os.environ | {"UNI_TRAIN_CACHE": "", "PYTHONPATH": str(ROOT)}
     for name, arguments in commands.items():
-        seconds = []
-        for _ in range(3):
-            with tempfile.TemporaryDirectory() as folder:
-                before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-                run = [sys.executable, *arguments]
-                subprocess.run(run, capture_output=True, check=True, cwd=folder, env=environment)
-                wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-            seconds.append((wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
-        yield row(f"`{name}`", *(f"{statistics.median(part):.2f}" for part in zip(*seconds, strict=True)))
+        with tempfile.TemporaryDirectory() as folder:
+            cost = Moment.median(
+                [Moment.of_python(arguments, folder, UNI_TRAIN_CACHE="", PYTHONPATH=str(ROOT)) for _ in range(3)]
+            )
+        yield row(f"`{name}`", f"{cost.wall:.2f}", f"{cost.cpu:.2f}")
 
 
 # --- all of it ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Every figure of speed and memory beside its baseline, on one page: `make bench-speed`, about 40 minutes on two cores.
+"""Every figure of speed and memory beside its baseline, on one page: `make bench-speed`, about 20 minutes on two cores.
 
     git clone https://github.com/ByteDance-Seed/Bagel official
     python bench/speed.py --official official [--against CHECKOUT] [--only demo,nano,...] [--out research/speed.md]
@@ -28,7 +28,7 @@ from uni_train.core.files import atomic_path
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Speed and memory on a CPU
 
-Every figure stands beside a baseline that was measured in the same minutes.
+Every ratio is to a baseline that was measured in the same minutes.
 Baselines are at their best: batched where they can be, in the same precision, on as many threads.
 Limits: tiny models, or 100 million random weights in BAGEL's proportions. [One GPU](gpu.md) has its own page.
 One command prints this page:
@@ -115,16 +115,17 @@ def sections_of(page: str) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=some_of(SECTIONS), default=",".join(SECTIONS), help="sections, with commas")
+    parser.add_argument("--only", type=some_of(SECTIONS), help="sections, with commas (default: all that can be)")
     parser.add_argument("--official", type=Path, help="a checkout of the released code of BAGEL")
     parser.add_argument("--against", type=Path, help="an earlier checkout, whose main job is measured in turn")
     parser.add_argument("--out", type=Path, default=ROOT / "research/speed.md")
     chosen = parser.parse_args()
-    if "official" in chosen.only and chosen.official is None:
+    only = chosen.only or [name for name in SECTIONS if name != "official" or chosen.official]
+    if "official" in only and chosen.official is None:
         parser.error("the section `official` needs --official FOLDER, or choose others with --only")
     known = sections_of(chosen.out.read_text(encoding="utf-8")) if chosen.out.is_file() else {}
     failed = False
-    for name in chosen.only:
+    for name in only:
         section = SECTIONS[name]
         command = section.command
         command += f" --official {chosen.official.resolve()}" if name == "official" else ""

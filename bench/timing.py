@@ -7,9 +7,12 @@ import gc
 import multiprocessing
 import os
 import platform
+import resource
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +36,16 @@ class Moment:
 
     def since(self, before: Moment) -> Moment:
         return Moment(self.wall - before.wall, self.cpu - before.cpu)
+
+    @classmethod
+    def of_python(cls, arguments: Sequence[str], folder: str | Path, **environment: str) -> Moment:
+        """Of a Python process with these arguments and its children. Raises CalledProcessError where it fails."""
+        before, children = cls.now(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        command, variables = [sys.executable, *arguments], os.environ | environment
+        subprocess.run(command, capture_output=True, check=True, cwd=folder, env=variables)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime
+        return cls(cls.now().since(before).wall, cpu)
 
     @classmethod
     def median(cls, moments: list[Moment]) -> Moment:

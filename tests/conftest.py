@@ -26,16 +26,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny, and a file of tests runs on each core
 wait_for_no_disk()
 
-LONGEST = (
-    "multinode/test_recipes_on_ranks", "cuda/test_paths", "training/test_ranks", "test_tutorials",
-    "janus/test_training", "test_plugin_example", "bench/test_gpu",
-)  # fmt: skip
-"""Files with tests of 20 to 80 seconds: begun first, so that no process is left alone with them in the end."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not any(file in item.nodeid for file in LONGEST))
-
 
 @pytest.fixture(scope="session", autouse=True)
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

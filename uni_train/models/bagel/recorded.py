@@ -37,11 +37,12 @@ class RecordedText:
     """
 
     def __init__(self, bagel: Bagel, cache: KVCache, columns: int) -> None:
-        self.bagel, self.length, self.eager = bagel, cache.length, 0
+        self.bagel, self.begin, self.length = bagel, cache.length, cache.length
         room = -(-(cache.length + columns) // _ALIGNED) * _ALIGNED
         self.room = StaticKeys(cache.keys, cache.values, room)
         self.room.fill(cache.keys, cache.values, cache.valid, cache.next_rope)
-        self.ids_B1, self.valid_B1 = (torch.zeros_like(self.room.rope[:, None]).to(t) for t in (torch.long, torch.bool))
+        self.ids_B1 = torch.zeros_like(self.room.rope[:, None])
+        self.valid_B1 = torch.zeros_like(self.ids_B1, dtype=torch.bool)
         self.graph: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
 
     def feed(self, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
@@ -49,13 +50,12 @@ class RecordedText:
         self.length += 1
         self.ids_B1.copy_(ids_B1)
         self.valid_B1.copy_(valid_B1)
-        if self.graph is None and (not self.bagel.records_text or self.eager < RECORD_AFTER):
-            self.eager += 1
-            return self._step()
-        if self.graph is None:
+        if self.graph is not None:
+            self.graph[0].replay()
+            return self.graph[1]
+        if self.bagel.records_text and self.length > self.begin + RECORD_AFTER:
             return self._record()
-        self.graph[0].replay()
-        return self.graph[1]
+        return self._step()
 
     def context(self) -> KVCache:
         room = self.room
@@ -114,7 +114,7 @@ def recordable(bagel: Bagel) -> bool:
 
     Those of fsdp2 and of ZeRO-3 are gathered anew for each layer; autocast keeps copies beyond the text.
     """
-    if not bagel.records_text or bagel.vae2llm.weight.device.type != "cuda" or torch.is_autocast_enabled("cuda"):
+    if not bagel.records_text or torch.is_autocast_enabled("cuda"):
         return False
     weights = bagel.language_model.parameters()
     return all(x.device.type == "cuda" and not hasattr(x, "ds_tensor") and not isinstance(x, DTensor) for x in weights)
