@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.models.bagel.conftest import golden_folder, tiny_config, tiny_model  # noqa: F401  (fixtures)
 from tests.models.bagel.test_examples import KINDS, sums
 from tests.models.bagel.test_unified import unified, vae  # noqa: F401
 from uni_train.config.schema import LoraConfig
 from uni_train.core.errors import UsageError, UserError
+from uni_train.models.quantised import _stored
 from uni_train.training.lora import adapted, count_adapters, save_adapters
 from uni_train.training.trained import select_parameters
+
+
+class Multiplied(TorchDispatchMode):
+    """Counts the tensors with as many numbers as `shape` that are multiplied by a number."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.size, self.count = math.prod(shape), 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        scaled = func._overloadpacket is torch.ops.aten.mul and not getattr(args[1], "ndim", 0)
+        self.count += scaled and args[0].numel() == self.size
+        return func(*args, **(kwargs or {}))
+
 
 SETTINGS = LoraConfig(rank=3, alpha=6.0, targets="both")
 
@@ -82,3 +100,39 @@ def test_frozen_parts_are_left_out(model):
     assert {name.split(".")[1] for name in every - frozen} == {"vit_model", "connector", "language_model"}
     with pytest.raises(UsageError, match="frozen=generation"):
         select_parameters(model, "moe_gen", ["generation"])
+
+
+@pytest.mark.parametrize("kind", ("float32", "bfloat16", "autocast", "quantised", "no gradients", "turned off"))
+def test_an_adapted_layer_computes_what_pefts_does(kind):
+    from peft import LoraConfig as PeftConfig
+    from peft.tuners.lora import Linear
+
+    from uni_train.training.added_product import AddedProduct
+
+    dtype = torch.bfloat16 if kind == "bfloat16" else torch.float32
+    x = torch.randn(2, 5, 64, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    results = []
+    for layer_class in (Linear, AddedProduct):
+        torch.manual_seed(1)
+        base = torch.nn.Linear(64, 128).to(dtype).requires_grad_(False)
+        if kind == "quantised":
+            base.weight = torch.nn.Parameter(_stored(base.weight.detach(), "nf4"), requires_grad=False)
+        layer = layer_class(base, "default", config=PeftConfig(), r=3, lora_alpha=7).to(dtype)
+        torch.nn.init.normal_(layer.lora_B["default"].weight)
+        layer._disable_adapters = kind == "turned off"
+        shown = x.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"), Multiplied((2 * 5, 128)) as multiplied:
+            if kind == "no gradients":
+                with torch.no_grad():
+                    results.append([layer(shown)])
+                continue
+            y = layer(shown)
+            y.backward(torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view(y.shape))
+        assert multiplied.count == (2 if layer_class is Linear and kind != "turned off" else 0)
+        adapter = [layer.lora_A["default"].weight, layer.lora_B["default"].weight]
+        results.append([y, shown.grad, *(weight.grad for weight in adapter if weight.grad is not None)])
+    assert len(results[0]) == {"no gradients": 1, "turned off": 2}.get(kind, 4)
+    tolerance = 1e-5 if dtype == torch.float32 and kind != "autocast" else 2e-2
+    for theirs, ours in zip(*results, strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        assert (ours - theirs).float().norm() <= tolerance * theirs.float().norm()

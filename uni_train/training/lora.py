@@ -56,6 +56,8 @@ def add_adapters(model: nn.Module, config: LoraConfig, seed: int) -> None:
     """As `adapted` does, for good. Raises as it does."""
     try:
         from peft import inject_adapter_in_model
+
+        from uni_train.training.added_product import AddedProduct
     except ImportError as error:
         raise UserError("trained=lora needs peft", "Install it with: pip install -e '.[hf]'.") from error
     if not _targets(model, config):
@@ -66,7 +68,9 @@ def add_adapters(model: nn.Module, config: LoraConfig, seed: int) -> None:
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        inject_adapter_in_model(_peft_config(model, config), model, ADAPTER)
+        settings = _peft_config(model, config)
+        settings._register_custom_module({nn.Linear: AddedProduct})
+        inject_adapter_in_model(settings, model, ADAPTER)
 
 
 def count_adapters(model: nn.Module, config: LoraConfig) -> int:

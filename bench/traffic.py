@@ -1,0 +1,99 @@
+"""What an update reads from a GPU's memory and writes to it, by operator, counted without a GPU.
+
+    python bench/traffic.py [RECIPE [KEY=VALUE ...]]     (sft model=bagel_7b trained=lora)
+
+The update is followed on tensors without numbers, as `uni_train plan` does. Each operator counts the numbers that it
+takes and makes, views excepted; a cache would save some of them. With adapters a second column says what the forward
+pass of peft's layer would need.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.markdown import row, table
+from uni_train.config.compose import compose
+from uni_train.plan.ready import ready
+from uni_train.plan.trace import Trace
+from uni_train.plan.updates import BACKWARD, FORWARD
+
+DEFAULT = ["sft", "model=bagel_7b", "trained=lora"]
+WITHOUT_TRAFFIC = {"aten::empty", "aten::empty_like", "aten::new_empty"}
+SHOWN = 10
+
+
+def counted(recipe: str, keys: Sequence[str]) -> Counter[str]:
+    """Bytes by operator of the forward and the backward pass of an update."""
+    made: Counter[str] = Counter()
+    dispatch = Trace.__torch_dispatch__
+
+    def counting(self: Trace, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        taken = _tensors((args, kwargs))
+        storages = {tensor.untyped_storage()._cdata for tensor in taken}
+        out = dispatch(self, func, types, args, kwargs)
+        name = func._schema.name
+        new = [tensor for tensor in _tensors(out) if tensor.untyped_storage()._cdata not in storages]
+        in_place = name.endswith("_")
+        if self.phase in (FORWARD, BACKWARD) and (new or in_place) and name not in WITHOUT_TRAFFIC:
+            made[name] += sum(map(_bytes, [*taken, *new, *(taken[:1] if in_place else [])]))
+        return out
+
+    Trace.__torch_dispatch__ = counting  # type: ignore[method-assign]
+    try:
+        ready(compose(recipe, list(keys)), 1).traced(1)
+    finally:
+        Trace.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
+    return made
+
+
+def pefts(recipe: str, keys: Sequence[str]) -> Counter[str]:
+    """The same where adapted layers compute as peft's do."""
+    from peft.tuners.lora import Linear
+
+    from uni_train.training.added_product import AddedProduct
+
+    ours = AddedProduct.forward
+    AddedProduct.forward = Linear.forward  # type: ignore[method-assign]
+    try:
+        return counted(recipe, keys)
+    finally:
+        AddedProduct.forward = ours  # type: ignore[method-assign]
+
+
+def _tensors(nest: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(nest) if isinstance(leaf, Tensor)]
+
+
+def _bytes(tensor: Tensor) -> int:
+    """Of the numbers that a kernel has to read: an expanded dimension is read once."""
+    count = tensor.element_size()
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        count *= size if stride else min(size, 1)
+    return count
+
+
+def main() -> None:
+    recipe, *keys = sys.argv[1:] or DEFAULT
+    ours = counted(recipe, keys)
+    columns = [ours, pefts(recipe, keys)] if "trained=lora" in keys else [ours]
+    totals = [sum(column.values()) for column in columns]
+    print(f"GB that an update of `{' '.join([recipe, *keys])}` reads and writes:\n")
+    print(*table("operator", *["ours", "peft's layer"][: len(columns)]), sep="\n")
+    for name, _ in sum(columns, Counter()).most_common(SHOWN):
+        print(row(f"`{name.removeprefix('aten::')}`", *(f"{column[name] / 1e9:,.0f}" for column in columns)))
+    print(row("all", *(f"{total / 1e9:,.0f}" for total in totals)))
+    if len(totals) > 1:
+        print(f"\nours / peft's layer: {totals[0] / totals[1]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
