@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -11,8 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.toy_model import ToyExample, ToyModel, toy_examples
-from uni_train.core.errors import UsageError
-from uni_train.training.steps import StepDataset, row_counts
+from uni_train.core.errors import UsageError, UserError
+from uni_train.training.read_ahead import read_ahead
+from uni_train.training.steps import StepBatch, StepDataset, row_counts
+
+
+def whole(data: StepDataset, step: int) -> list:
+    """The examples of an update on one rank without micro-batches."""
+    (examples,) = data.drawn(step).examples
+    return examples
 
 
 def dataset(**changes) -> StepDataset:
@@ -47,15 +57,15 @@ def test_row_counts_are_right_on_average_and_exact_where_they_can_be():
 
 def test_a_batch_depends_on_seed_stage_and_update_only():
     data = dataset()
-    late_first = [data.examples(step) for step in (7, 2)]
-    assert late_first == [dataset().examples(7), dataset().examples(2)]
-    seeds = [example.seed for step in range(20) for example in data.examples(step)]
+    late_first = [whole(data, step) for step in (7, 2)]
+    assert late_first == [whole(dataset(), 7), whole(dataset(), 2)]
+    seeds = [example.seed for step in range(20) for example in whole(data, step)]
     assert len(set(seeds)) == len(seeds)
-    assert data.examples(7) != dataset(seed=4).examples(7) != dataset(stage="t").examples(7)
+    assert whole(data, 7) != whole(dataset(seed=4), 7) != whole(dataset(stage="t"), 7)
 
 
 def test_no_example_is_drawn_twice_in_an_update_before_its_source_is_through():
-    listed = [example.x for example in dataset(mixture=lambda step: {"listed": 18 / 12}).examples(0)]
+    listed = [example.x for example in whole(dataset(mixture=lambda step: {"listed": 18 / 12}), 0)]
     assert set(Counter(listed).values()) == {2}, "9 examples fill 18 rows twice each"
     drawn = [example.x for example in filling(tokens=60, length=lambda example: 1).filled(0, 0)]
     assert len(set(drawn[:40])) == 40 and len(drawn) == 60
@@ -63,18 +73,18 @@ def test_no_example_is_drawn_twice_in_an_update_before_its_source_is_through():
 
 @pytest.mark.parametrize(("ranks", "micros"), [(1, 1), (3, 1), (1, 3), (2, 2)])
 def test_ranks_and_micro_batches_split_the_same_global_batch(ranks, micros):
-    whole = dataset()[5][0].content
+    together = dataset()[5][0].content
     parts = []
     for rank in range(ranks):
         parts += dataset(rank=rank, world_size=ranks, grad_accumulation_steps=micros)[5]
     assert len(parts) == ranks * micros
     for field in ("x", "noise"):
         joined = torch.cat([getattr(part.content, field) for part in parts])
-        assert torch.equal(joined.sort(0).values, getattr(whole, field).sort(0).values)
+        assert torch.equal(joined.sort(0).values, getattr(together, field).sort(0).values)
     if micros > 1:
         tokens = [part.tokens for part in parts[::micros]]
-        assert sum(ce for ce, _ in tokens) == whole.text.sum()
-        assert sum(mse for _, mse in tokens) == whole.image.sum() * whole.x.shape[1]
+        assert sum(ce for ce, _ in tokens) == together.text.sum()
+        assert sum(mse for _, mse in tokens) == together.image.sum() * together.x.shape[1]
     assert [part.last for part in parts] == ([False] * (micros - 1) + [True]) * ranks
 
 
@@ -143,7 +153,7 @@ class Captioned:
 def test_rows_are_asked_for_their_examples_with_a_generator_of_their_own():
     by_rows = StepDataset(ToyModel().collate, {"a": Captioned()}, lambda step: {"a": 1.0}, rows=12, updates=20, seed=3)
     for labels in (
-        lambda step: [example.label for example in by_rows.examples(step)],
+        lambda step: [example.label for example in whole(by_rows, step)],
         lambda step: [example.label for example in filling(sources={"a": Captioned()}).filled(step, 0)],
     ):
         assert labels(0) == labels(0) != labels(1)
@@ -162,16 +172,70 @@ def test_a_rank_reads_its_own_rows_and_no_others():
             read.append(index)
             return toy_examples(40, 0)[index]
 
-    whole = dataset()
-    whole.sources, whole.mixture = {"noted": Noted()}, lambda step: {"noted": 1.0}
-    everything = whole.examples(4)
+    alone = dataset()
+    alone.sources, alone.mixture = {"noted": Noted()}, lambda step: {"noted": 1.0}
+    everything = whole(alone, 4)
     order, read[:] = list(read), []
     for rank in range(3):
         part = dataset(rank=rank, world_size=3, grad_accumulation_steps=2)
-        part.sources, part.mixture = whole.sources, whole.mixture
+        part.sources, part.mixture = alone.sources, alone.mixture
         part.collate = lambda examples, seed: list(examples)
         part.token_counts = lambda content: (0, 0)
         micros = [batch.content for batch in part[4]]
         assert micros == [everything[rank::6], everything[rank + 3 :: 6]]
         assert read == order[rank::6] + order[rank + 3 :: 6]
         read.clear()
+
+
+def test_rows_that_are_read_ahead_make_the_same_batches_and_are_read_while_the_update_before_is_computed():
+    level = 0  # as an evaluation changes it
+    reads: list[int] = []
+    ahead = threading.Event()
+
+    def made(random) -> ToyExample:
+        reads.append(level)
+        if len(reads) == 9:
+            ahead.set()
+        return ToyExample((level, *(random.random() for _ in range(7))), 0, True)
+
+    def updates(read) -> Iterator[StepBatch]:
+        data = dataset(rows=1, updates=6, mixture=lambda step: {"made": 1 + level})
+        data.sources["made"] = made
+        data.collate = lambda examples, seed: list(examples)
+        return data.batches(2, partial(read, mixture=data.mixture) if read is read_ahead else read)
+
+    contents = []
+    for read in (map, read_ahead):
+        level, batches = 0, updates(read)
+        contents.append([next(batches).content])
+        if read is read_ahead:
+            assert ahead.wait(60), "update 3 is read while 2 is computed"
+        level = 1
+        contents[-1] += [batch.content for batch in batches]
+    assert contents[0] == contents[1] and len(contents[0]) == 4
+    assert [len(content) for content in contents[0]] == [1, 2, 2, 2]
+    assert {example.x[0] for content in contents[1][1:] for example in content} == {1}
+    assert len(reads) == 7 + 8, "the one that was read for the former mixture was read again"
+
+
+def test_a_row_that_cannot_be_read_ahead_is_an_error_of_its_own_update():
+    def fails(index: int) -> int:
+        if index == 3:
+            raise UserError("row 3 is bad")
+        return index
+
+    taken = read_ahead(fails, range(1, 9), lambda step: {})
+    assert [next(taken), next(taken)] == [1, 2]
+    with pytest.raises(UserError, match="row 3 is bad"):
+        next(taken)
+
+
+def test_messages_name_the_rows_of_the_update_that_is_computed():
+    data = dataset(rows=3, mixture=lambda step: {"listed": 1.0})
+    expected = [data.drawn(step).rows for step in range(4)]
+    assert all(len(rows) == 3 for rows in expected) and expected[0] != expected[1]
+    batches = data.batches(0, partial(read_ahead, mixture=data.mixture))
+    for rows in expected:
+        next(batches)
+        data.drawn(19)  # whatever else is read meanwhile
+        assert data.read == rows

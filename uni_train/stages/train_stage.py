@@ -142,4 +142,4 @@ def first_batch(
         tokens=tokens,
         example_tokens=model.example_tokens,
     )
-    return [micro.content for micro in dataset[0]]
+    return dataset.drawn(0).examples

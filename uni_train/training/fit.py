@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,12 @@ class MixedModule(SupervisedModule):
         self.dataset = dataset
         if self.schedule.check_every is None:  # else what is read often depends on how far the training has come
             model.read_often(row if isinstance(row, Example) else row.example() for row in dataset.often())
-        return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(self.global_step))
+        read: Any = map
+        if self.device.type != "cpu":
+            from uni_train.training.read_ahead import read_ahead
+
+            read = partial(read_ahead, mixture=self.schedule.mixture)
+        return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(self.global_step, read))
 
 
 def _finished(model: Trainable | None, schedule: Curriculum | None, checkpoint: Path, metrics: Path) -> FitResult:

@@ -19,9 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
-
-from torch.utils.data import Dataset
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from uni_train.core.errors import UsageError
 from uni_train.core.seeds import derive_seed, rng
@@ -65,6 +63,13 @@ class StepBatch:
         return self.micro == self.grad_accumulation_steps - 1
 
 
+class Drawn(NamedTuple):
+    """The examples of each micro-batch of an update on one rank, and their rows as messages name them."""
+
+    examples: list[Sequence[Any]]
+    rows: list[str]
+
+
 def row_counts(mixture: Mapping[str, float], rows: int, seed: int) -> dict[str, int]:
     """Whole numbers of rows for the shares of a mixture (systematic sampling).
 
@@ -83,7 +88,7 @@ def row_counts(mixture: Mapping[str, float], rows: int, seed: int) -> dict[str, 
     return counts
 
 
-class StepDataset(Dataset[list[StepBatch]]):
+class StepDataset:
     """Item s: the micro-batches of update s for one rank, made by `collate` from hash-seeded draws.
 
     All ranks draw the same global batch; with stride = world_size * grad_accumulation_steps, micro-batch m of rank r
@@ -133,17 +138,11 @@ class StepDataset(Dataset[list[StepBatch]]):
                 raise UsageError(f"the training source {name} has no examples")
         self.collate, self.sources, self.mixture = collate, dict(sources), mixture
         self.rows, self.updates, self.seed, self.stage = rows, updates, seed, stage
-        self.rank, self.world_size, self.grad_accumulation_steps, self.token_counts = (
-            rank,
-            world_size,
-            grad_accumulation_steps,
-            token_counts,
-        )
+        self.rank, self.world_size = rank, world_size
+        self.grad_accumulation_steps, self.token_counts = grad_accumulation_steps, token_counts
         self.tokens, self.example_tokens = tokens, example_tokens
         self.read: list[str] = []  # the rows of the latest item, as messages name them
-
-    def __len__(self) -> int:
-        return self.updates
+        self._reading: list[str] = []
 
     def counts(self, step: int) -> dict[str, int]:
         """Rows of each source in the global batch of update `step`."""
@@ -168,12 +167,8 @@ class StepDataset(Dataset[list[StepBatch]]):
             if not callable(source) and shares[name] * self.rows > _OFTEN * len(source) * self.world_size:
                 yield from (self._taken(name, index, "often", name, index) for index in range(len(source)))
 
-    def examples(self, step: int) -> list[Any]:
-        """The global batch of update `step`: source by source, each example with a seed of its own."""
-        return [read() for read in self._places(step)]
-
     def _places(self, step: int) -> list[Callable[[], Any]]:
-        """What reads each example of the global batch; a rank reads its own alone."""
+        """What reads each example of the global batch, source by source; a rank reads its own alone."""
         drawn: list[Callable[[], Any]] = []
         for name, count in self.counts(step).items():
             source = self.sources[name]
@@ -181,7 +176,7 @@ class StepDataset(Dataset[list[StepBatch]]):
                 for row in range(count):
                     made = source(rng(self.seed, self.stage, "row", step, name, row))
                     examples = cast("Sequence[Any]", made) if isinstance(made, Sequence) else [made]
-                    drawn.extend(partial(_unchanged, example) for example in examples)
+                    drawn.extend(partial(dataclasses.replace, example) for example in examples)
             else:
                 picked = _picked(len(source), count, rng(self.seed, self.stage, "pick", step, name))
                 drawn.extend(partial(self._taken, name, index, step, name, row) for row, index in enumerate(picked))
@@ -192,7 +187,7 @@ class StepDataset(Dataset[list[StepBatch]]):
 
     def _taken(self, name: str, index: int, *place: int | str) -> Any:
         source: Any = self.sources[name]
-        self.read.append(source.where(index) if hasattr(source, "where") else f"{name} {index + 1}")
+        self._reading.append(source.where(index) if hasattr(source, "where") else f"{name} {index + 1}")
         if hasattr(source, "draw"):
             return source.draw(index, rng(self.seed, self.stage, "row", *place))
         return source[index]
@@ -229,15 +224,18 @@ class StepDataset(Dataset[list[StepBatch]]):
             return self.filled(step, slot)
         return [read() for read in everything[slot :: self.world_size * self.grad_accumulation_steps]]
 
-    def batches(self, start: int) -> Iterator[StepBatch]:
-        """The micro-batches of update `start` and those behind it."""
-        for step in range(start, self.updates):
-            yield from self[step]
+    def batches(self, start: int, read: Callable[..., Iterator[Drawn]] = map) -> Iterator[StepBatch]:
+        """The micro-batches of update `start` and those behind it. `read`: maps `drawn` over updates."""
+        steps = range(start, self.updates)
+        for step, examples in zip(steps, read(self.drawn, steps), strict=True):
+            yield from self._made(step, examples)
 
     def __getitem__(self, step: int) -> list[StepBatch]:
-        if not 0 <= step < self.updates:
-            raise IndexError(step)
-        self.read.clear()
+        return self._made(step, self.drawn(step))
+
+    def drawn(self, step: int) -> Drawn:
+        """The examples of update `step` on this rank."""
+        self._reading = []
         examples = self._places(step) if self.tokens is None else []
         stride = self.world_size * self.grad_accumulation_steps
         if self.tokens is None and len(examples) < stride:
@@ -246,12 +244,13 @@ class StepDataset(Dataset[list[StepBatch]]):
                 f"{self.grad_accumulation_steps} micro-batches",
                 "Raise rows, or lower devices or accumulate.",
             )
+        return Drawn([self._examples_of(step, m, examples) for m in range(self.grad_accumulation_steps)], self._reading)
+
+    def _made(self, step: int, drawn: Drawn) -> list[StepBatch]:
+        self.read = drawn.rows
         contents = [
-            self.collate(
-                self._examples_of(step, micro, examples),
-                derive_seed(self.seed, self.stage, "batch", step, self.rank, micro),
-            )
-            for micro in range(self.grad_accumulation_steps)
+            self.collate(some, derive_seed(self.seed, self.stage, "batch", step, self.rank, micro))
+            for micro, some in enumerate(drawn.examples)
         ]
         tokens = None
         if self.token_counts is not None and self.grad_accumulation_steps > 1:
@@ -299,7 +298,3 @@ def _shuffled(rows: int, generator: random.Random) -> Iterator[int]:
             if index not in used:
                 used.add(index)
                 yield index
-
-
-def _unchanged(value: Any) -> Any:
-    return value
