@@ -19,6 +19,7 @@ from uni_train.plan import plan as planning
 from uni_train.plan.hardware import GPUS, RESERVED
 from uni_train.plan.shown import facts_of, tables_of
 from uni_train.plan.trace import KINDS
+from uni_train.recipes.dpo.kind import Dpo
 
 H100 = GPUS["h100-80gb"]
 SIZES = "{layers:1,hidden_size:256,heads:4,kv_heads:2,intermediate_size:512,image_size:256,vit_layers:1}"
@@ -174,8 +175,10 @@ def test_rows_of_nano_that_are_not_there_are_assumed_in_its_words_and_float32_ke
     assert nano.rows[0].share.parts["optimizer"] == pytest.approx(8 * nano.trained, rel=1e-3)
 
 
-def test_strategies_that_a_recipe_refuses_are_left_out_and_its_reference_takes_memory():
+def test_strategies_that_a_recipe_refuses_are_left_out_and_its_reference_takes_memory_and_a_forward_pass(monkeypatch):
     found = planned("dpo_maze")
+    monkeypatch.setattr(Dpo, "reference", False)
+    assert found.flops == pytest.approx(4 / 3 * planned("dpo_maze").flops, rel=0.02), "a backward pass is worth two"
     assert [row.choice.kind for row in found.rows] == ["ddp"] and found.rows[0].share.parts["reference"] > 0
     assert any("strategy=fsdp2 shards the weights" in note for note in found.assumptions)
 

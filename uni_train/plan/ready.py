@@ -20,6 +20,8 @@ from uni_train.models.meta import without_weights
 from uni_train.models.shapes import CHARACTERS, Shapes
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from uni_train.plan.updates import Cast, Settings, Traced
 
 SAMPLE = 64
@@ -149,8 +151,9 @@ def _supervised(
 
         loss = shapes.loss(here, config.ce_weight, config.mse_weight)
         copied, later = recipe.reference and trained != "lora", micros > 1
+        learned = partial(_behind_reference, loss) if recipe.reference else loss
         traces = supervised(
-            model, [loss], config, "meta", cast, trained, frozen, later=later, reference=copied, settings=settings
+            model, [learned], config, "meta", cast, trained, frozen, later=later, reference=copied, settings=settings
         )
         return [replace(traced, texts=shapes.kept_texts()) for traced in traces]
 
@@ -164,6 +167,15 @@ def _supervised(
         work.times = max(whole, 1.0)
         work.units, work.tokens = math.ceil(len(here) * work.times), tokens * work.times
     return work
+
+
+def _behind_reference(loss: Callable[[], Tensor]) -> Tensor:
+    """The loss after what the reference computes: the same without gradients."""
+    import torch
+
+    with torch.no_grad():
+        loss()
+    return loss()
 
 
 def _assumed(config: RunConfig, length: Updates, model: Trainable, prompt: str) -> list[Example]:
