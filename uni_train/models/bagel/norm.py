@@ -42,19 +42,19 @@ class RopeTables:
     """cos and sin of the tokens' rope positions, made once a forward pass and used in every layer.
 
     Attributes:
-        cos, sin: [B, L, d/2] in the compute dtype.
+        cos, sin: [B, L, d] in the compute dtype, both halves of the channels; sin is negative in the first one.
     """
 
     def __init__(self, position_BL: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> None:
-        cos, sin = rope_tables(position_BL, head_dim, theta)
-        self.cos, self.sin = cos.to(dtype), sin.to(dtype)
+        cos, sin = (table.to(dtype) for table in rope_tables(position_BL, head_dim, theta))
+        self.cos, self.sin = torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
         self._spread: dict[int, tuple[Tensor, Tensor]] = {}
 
     def spread(self, heads: int) -> tuple[Tensor, Tensor]:
         """cos and sin of every channel of every head, [B * L * heads, d]."""
         if heads not in self._spread:
-            both = (torch.cat([table, table], -1)[:, :, None] for table in (self.cos, self.sin))
-            cos, sin = (table.expand(-1, -1, heads, -1).flatten(0, 2) for table in both)
+            tables = (table[:, :, None] for table in (self.cos, self.sin))
+            cos, sin = (table.expand(-1, -1, heads, -1).flatten(0, 2) for table in tables)
             self._spread[heads] = cos, sin
         return self._spread[heads]
 
@@ -62,7 +62,8 @@ class RopeTables:
 class HeadNormRope(nn.Module):
     """RMSNorm of every head of q or k, then rope (half rotation), then heads before tokens.
 
-    ``(a, b) -> (a cos - b sin, b cos + a sin)`` with a, b the first and second half of the channels.
+    ``(a, b) -> (a cos - b sin, b cos + a sin)`` with a, b the first and second half of the channels, which is
+    ``(a, b) cos + (b, a) (-sin, sin)``: three passes over memory behind the norm.
     """
 
     def __init__(self, dim: int, eps: float) -> None:
@@ -75,10 +76,9 @@ class HeadNormRope(nn.Module):
         if x_BLHd.device.type == "cpu" and not torch.compiler.is_compiling():
             cos, sin = rope.spread(x_BLHd.shape[2])
             return _HeadNormRope.apply(x_BLHd, self.weight, cos, sin, self.eps)
-        x = F.rms_norm(x_BLHd, (x_BLHd.shape[-1],), self.weight.to(x_BLHd.dtype), self.eps).transpose(1, 2)
-        a, b = x.chunk(2, dim=-1)
-        cos, sin = rope.cos[:, None], rope.sin[:, None]
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+        x = F.rms_norm(x_BLHd, (x_BLHd.shape[-1],), self.weight.to(x_BLHd.dtype), self.eps)
+        cos, sin = rope.cos[:, :, None], rope.sin[:, :, None]
+        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin).transpose(1, 2)
 
 
 def _statistics(x: Tensor) -> torch.dtype:
@@ -114,29 +114,29 @@ class _RmsNorm(torch.autograd.Function):
 class _HeadNormRope(torch.autograd.Function):
     """With n = B*L*H heads: everything is a full pass over [n, d] or a product with a constant [d, d] matrix.
 
-    The mean over channels, already spread over them, is ``x^2 @ M`` with M = 1/d; the half rotation is
+    The mean over channels, already spread over them, is ``x^2 @ M`` with M = 1/d; the halves change places by
     ``y @ R``. Reductions and slices over few channels would cost several times as much.
     """
 
     @staticmethod
     def forward(ctx: Any, x_BLHd: Tensor, weight: Tensor, cos_nd: Tensor, sin_nd: Tensor, eps: float) -> Tensor:
         x = x_BLHd.reshape(-1, x_BLHd.shape[-1])
-        average, rotate = _constants(x.shape[-1], x.dtype)
+        average, swap = _constants(x.shape[-1], x.dtype)
         cos, sin = cos_nd.to(x.dtype), sin_nd.to(x.dtype)
         scale = torch.mm(x * x, average).add_(eps).rsqrt_()
         unit = x * scale
         y = unit * weight.to(x.dtype)
-        out = torch.mm(y, rotate).mul_(sin).addcmul_(y, cos)
+        out = torch.mm(y, swap).mul_(sin).addcmul_(y, cos)
         ctx.save_for_backward(unit, scale, weight, cos, sin)
         return out.view(x_BLHd.shape).transpose(1, 2)
 
     @staticmethod
     def backward(ctx: Any, grad_BHLd: Tensor) -> tuple[Tensor, Tensor, None, None, None]:  # type: ignore[override]
         unit, scale, weight, cos, sin = ctx.saved_tensors
-        average, rotate = _constants(unit.shape[-1], unit.dtype)
+        average, swap = _constants(unit.shape[-1], unit.dtype)
         grad_BLHd = grad_BHLd.transpose(1, 2)
         grad = grad_BLHd.reshape(unit.shape)
-        turned = torch.addmm(grad * cos, grad * sin, rotate.T)
+        turned = torch.addmm(grad * cos, grad * sin, swap.T)
         product = turned * unit
         grad_weight = product.sum(0, dtype=_statistics(product)).to(weight.dtype)
         w = weight.to(unit.dtype)
@@ -151,5 +151,5 @@ def _constants(dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     half = dim // 2
     eye = torch.eye(half)
     zero = torch.zeros(half, half)
-    rotate = torch.cat([torch.cat([zero, eye], 1), torch.cat([-eye, zero], 1)])
-    return torch.full((dim, dim), 1 / dim, dtype=dtype), rotate.to(dtype)
+    swap = torch.cat([torch.cat([zero, eye], 1), torch.cat([eye, zero], 1)])
+    return torch.full((dim, dim), 1 / dim, dtype=dtype), swap.to(dtype)
