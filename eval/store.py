@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -54,7 +55,7 @@ class Log:
         self._damaged: dict[Path, list[str]] = {}
         self._sizes: dict[Path, int] = {}
         self._path = self.folder
-        self._file: int | None = None
+        self._file: FileIO | None = None
         self._flush_seconds, self._flushed = flush_seconds, time.monotonic()
 
     @property
@@ -104,13 +105,13 @@ class Log:
                 if self._file is None:
                     self._file = self._opened()
                 while data:
-                    data = data[os.write(self._file, data) :]
+                    data = data[os.write(self._file.fileno(), data) :]
                 if time.monotonic() - self._flushed >= self._flush_seconds:
-                    os.fsync(self._file)
+                    os.fsync(self._file.fileno())
                     self._flushed = time.monotonic()
             except OSError:
                 if self._file is not None:
-                    os.close(self._file)
+                    self._file.close()
                     self._file = None  # nothing is appended to half a line
                 raise
         self._sizes[self._path] = self._sizes.get(self._path, 0) + size
@@ -121,15 +122,15 @@ class Log:
             file, self._file = self._file, None
             with disk_errors(self.folder):
                 try:
-                    os.fsync(file)
+                    os.fsync(file.fileno())
                 finally:
-                    os.close(file)
+                    file.close()
 
-    def _opened(self) -> int:
+    def _opened(self) -> FileIO:
         """A file of this process alone, whose name sorts by time."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._path = self.folder / f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.jsonl"
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        return open(self._path, "xb", buffering=0)  # closed with the last reference, as that of an evaluation
 
 
 def _check(record: Mapping[str, Any]) -> str:

@@ -20,8 +20,6 @@ from uni_train.models.meta import without_weights
 from uni_train.models.shapes import CHARACTERS, Shapes
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from uni_train.plan.updates import Cast, Settings, Traced
 
 SAMPLE = 64
@@ -150,11 +148,10 @@ def _supervised(
         from uni_train.plan.updates import supervised
 
         loss = shapes.loss(here, config.ce_weight, config.mse_weight)
-        copied, later = recipe.reference and trained != "lora", micros > 1
-        learned = partial(_behind_reference, loss) if recipe.reference else loss
         traces = supervised(
-            model, [learned], config, "meta", cast, trained, frozen, later=later, reference=copied, settings=settings
-        )
+            model, [loss], config, "meta", cast, trained, frozen, later=micros > 1, reference=recipe.reference,
+            settings=settings,
+        )  # fmt: skip
         return [replace(traced, texts=shapes.kept_texts()) for traced in traces]
 
     key = "batch.accumulate" if length.tokens is None else "batch.tokens"
@@ -167,15 +164,6 @@ def _supervised(
         work.times = max(whole, 1.0)
         work.units, work.tokens = math.ceil(len(here) * work.times), tokens * work.times
     return work
-
-
-def _behind_reference(loss: Callable[[], Tensor]) -> Tensor:
-    """The loss after what the reference computes: the same without gradients."""
-    import torch
-
-    with torch.no_grad():
-        loss()
-    return loss()
 
 
 def _assumed(config: RunConfig, length: Updates, model: Trainable, prompt: str) -> list[Example]:

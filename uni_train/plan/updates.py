@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,7 +90,8 @@ def supervised(
 
     Args:
         cast: the dtypes of weights; None: half ones for bf16-true, else as `model` has them.
-        later, settings: as in `updates`. reference: a copy of the trained weights stays beside them.
+        later, settings: as in `updates`. reference: the weights of the start compute each loss first; of those that
+            are trained a copy stays, unless they are adapters.
 
     Raises:
         UsageError: no parameter is left to train.
@@ -97,9 +99,17 @@ def supervised(
     with following(device) as trace:
         place(model, device, cast or (half_weights if config.strategy.precision == "bf16-true" else None))
         train_only(model, trained, frozen)
-        copies = [torch.empty_like(p) for p in model.parameters() if p.requires_grad and reference]
+        copied = reference and trained != "lora"
+        copies = [torch.empty_like(p) for p in model.parameters() if p.requires_grad and copied]
         trace.name(copies, "reference")
-        return updates(trace, model, config, losses, device, later=later, settings=settings)
+        learned = [partial(_behind_reference, loss) for loss in losses] if reference else losses
+        return updates(trace, model, config, learned, device, later=later, settings=settings)
+
+
+def _behind_reference(loss: Loss) -> Tensor:
+    with torch.no_grad():
+        loss()
+    return loss()
 
 
 def updates(
