@@ -76,7 +76,7 @@ class Trace(TorchDispatchMode):
         self._grew = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = _shortcut(func, args)
+        out = _shortcut(func, args, kwargs)
         if out is None:
             out = func(*args, **(kwargs or {}))
         for leaf in (out,) if isinstance(out, Tensor) else tree_leaves(out):
@@ -148,13 +148,16 @@ class Trace(TorchDispatchMode):
 
 
 _POINTWISE = {
-    getattr(torch.ops.aten, name) for name in ("add", "sub", "mul", "div", "neg", "sqrt", "silu", "sigmoid", "gelu")
+    getattr(torch.ops.aten, name)
+    for name in ("add", "sub", "mul", "div", "neg", "sqrt", "silu", "sigmoid", "gelu", "addcmul")
 }
 
+_ALIKE = {"aten::empty_like", "aten::zeros_like", "aten::roll"}
 
-def _shortcut(func: Any, args: Any) -> Tensor | None:
+
+def _shortcut(func: Any, args: Any, kwargs: Any) -> Tensor | None:
     """What needs no shape function on the meta device, for which those are slow: writing into a tensor, arithmetic on
-    floating-point tensors, and the norm of a whole tensor."""
+    floating-point tensors, their products, copies of their shape, and the norm of a whole tensor."""
     first = args[0] if args else None
     if not isinstance(first, Tensor) or first.device.type != "meta":
         return None
@@ -163,6 +166,10 @@ def _shortcut(func: Any, args: Any) -> Tensor | None:
         return first
     if name == "aten::linalg_vector_norm" and len(args) < 3:
         return first.new_empty(())
+    if name == "aten::addmm":
+        return first.new_empty(args[1].shape[0], args[2].shape[1])
+    if name in _ALIKE and first.is_contiguous() and not (kwargs or {}).get("device"):
+        return first.new_empty(first.shape, dtype=(kwargs or {}).get("dtype") or first.dtype)
     if func._overloadpacket in _POINTWISE and all(
         argument.is_floating_point() for argument in args if isinstance(argument, Tensor)
     ):
