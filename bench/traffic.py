@@ -2,8 +2,9 @@
 
     python bench/traffic.py [RECIPE [KEY=VALUE ...]]     (sft model=bagel_7b trained=lora)
 
-The update is followed on tensors without numbers, as `uni_train plan` does. Each operator counts the numbers that it
-takes and makes, views excepted; a cache would save some of them. With adapters a second column says what the forward
+The forward and the backward pass are followed on tensors without numbers, as `uni_train plan` does. Each operator
+counts the numbers that it takes and makes, views excepted; a cache would save some of them. Attention, RMSNorm and the
+optimizer's step, which are kernels of their own, are not counted. With adapters a second column says what the forward
 pass of peft's layer would need.
 """
 
@@ -84,9 +85,9 @@ def _bytes(tensor: Tensor) -> int:
 def main() -> None:
     recipe, *keys = sys.argv[1:] or DEFAULT
     ours = counted(recipe, keys)
-    columns = [ours, pefts(recipe, keys)] if "trained=lora" in keys else [ours]
+    columns = [ours, pefts(recipe, keys)] if ours["aten::addmm_"] else [ours]
     totals = [sum(column.values()) for column in columns]
-    print(f"GB that an update of `{' '.join([recipe, *keys])}` reads and writes:\n")
+    print(f"GB that the passes of an update of `{' '.join([recipe, *keys])}` read and write:\n")
     print(*table("operator", *["ours", "peft's layer"][: len(columns)]), sep="\n")
     for name, _ in sum(columns, Counter()).most_common(SHOWN):
         print(row(f"`{name.removeprefix('aten::')}`", *(f"{column[name] / 1e9:,.0f}" for column in columns)))

@@ -11,9 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.models.bagel.conftest import golden_folder, tiny_config, tiny_model  # noqa: F401  (fixtures)
 from tests.models.bagel.test_examples import KINDS, sums
 from tests.models.bagel.test_unified import unified, vae  # noqa: F401
+from uni_train.config.compose import compose
 from uni_train.config.schema import LoraConfig
 from uni_train.core.errors import UsageError, UserError
 from uni_train.models.quantised import _stored
+from uni_train.plan.ready import ready
 from uni_train.training.lora import adapted, count_adapters, save_adapters
 from uni_train.training.trained import select_parameters
 
@@ -102,6 +104,19 @@ def test_frozen_parts_are_left_out(model):
         select_parameters(model, "moe_gen", ["generation"])
 
 
+def test_a_plan_counts_the_flop_of_adapters(monkeypatch):
+    from peft.tuners.lora import Linear
+
+    from uni_train.training.added_product import AddedProduct
+
+    def flops() -> float:
+        return ready(compose("sft_nano", ["trained=lora", "lora.rank=64"]), 1).traced(0)[0].flops
+
+    ours = flops()
+    monkeypatch.setattr(AddedProduct, "forward", Linear.forward)
+    assert ours == pytest.approx(flops(), rel=1e-3)
+
+
 @pytest.mark.parametrize("kind", ("float32", "bfloat16", "autocast", "quantised", "no gradients", "turned off"))
 def test_an_adapted_layer_computes_what_pefts_does(kind):
     from peft import LoraConfig as PeftConfig
@@ -132,6 +147,8 @@ def test_an_adapted_layer_computes_what_pefts_does(kind):
         adapter = [layer.lora_A["default"].weight, layer.lora_B["default"].weight]
         results.append([y, shown.grad, *(weight.grad for weight in adapter if weight.grad is not None)])
     assert len(results[0]) == {"no gradients": 1, "turned off": 2}.get(kind, 4)
+    shapes = [(64,), (0, 64), (2, 0, 64), (2, 3, 4, 64)]
+    assert [layer(torch.zeros(shape, dtype=dtype)).shape for shape in shapes] == [(*s[:-1], 128) for s in shapes]
     tolerance = 1e-5 if dtype == torch.float32 and kind != "autocast" else 2e-2
     for theirs, ours in zip(*results, strict=True):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from tests.training.toy_model import ToyExample, ToyModel, toy_examples
 from uni_train.core.errors import UsageError, UserError
 from uni_train.training.read_ahead import read_ahead
-from uni_train.training.steps import StepBatch, StepDataset, row_counts
+from uni_train.training.steps import Drawn, StepBatch, StepDataset, row_counts
 
 
 def whole(data: StepDataset, step: int) -> list:
@@ -219,23 +220,47 @@ def test_rows_that_are_read_ahead_make_the_same_batches_and_are_read_while_the_u
 
 
 def test_a_row_that_cannot_be_read_ahead_is_an_error_of_its_own_update():
-    def fails(index: int) -> int:
-        if index == 3:
-            raise UserError("row 3 is bad")
-        return index
+    def fails(index: int) -> Drawn:
+        def examples() -> Iterator[list[int]]:
+            if index == 3:
+                raise UserError("row 3 is bad")
+            yield [index]
+
+        return Drawn(index, examples(), [])
 
     taken = read_ahead(fails, range(1, 9), lambda step: {})
-    assert [next(taken), next(taken)] == [1, 2]
+    assert [[*next(taken).examples], [*next(taken).examples]] == [[[1]], [[2]]]
     with pytest.raises(UserError, match="row 3 is bad"):
         next(taken)
 
 
+@pytest.mark.parametrize("read", (map, partial(read_ahead, mixture=lambda step: {})))
+def test_a_micro_batch_is_given_back_once_it_is_collated(read):
+    class Row:
+        seed = 0
+
+    alive: list[int] = []
+    rows: list[weakref.ref[Row]] = []
+
+    def examples(step: int) -> Iterator[list[Row]]:
+        for _ in range(4):
+            row = Row()
+            rows.append(weakref.ref(row))
+            yield [row]
+            del row
+
+    data = dataset(updates=1, grad_accumulation_steps=4, token_counts=lambda content: (0, 0))
+    data.collate = lambda some, seed: alive.append(sum(row() is not None for row in rows))
+    data.drawn = lambda step: Drawn(step, examples(step), [])
+    assert len([*data.batches(0, read)]) == 4
+    assert alive == ([1, 1, 1, 1] if read is map else [4, 3, 2, 1])
+
+
 def test_messages_name_the_rows_of_the_update_that_is_computed():
     data = dataset(rows=3, mixture=lambda step: {"listed": 1.0})
-    expected = [data.drawn(step).rows for step in range(4)]
+    expected = [[*drawn.examples] and drawn.rows for drawn in map(data.drawn, range(4))]
     assert all(len(rows) == 3 for rows in expected) and expected[0] != expected[1]
     batches = data.batches(0, partial(read_ahead, mixture=data.mixture))
     for rows in expected:
         next(batches)
-        data.drawn(19)  # whatever else is read meanwhile
         assert data.read == rows

@@ -76,13 +76,13 @@ class Trace(TorchDispatchMode):
         self._grew = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = _shortcut(func, args, kwargs)
+        out = _shortcut(func, args, kwargs or {})
         if out is None:
             out = func(*args, **(kwargs or {}))
         for leaf in (out,) if isinstance(out, Tensor) else tree_leaves(out):
             if isinstance(leaf, Tensor):
                 self._see(leaf, "activations")
-        count = flop_registry.get(func._overloadpacket)
+        count = _FLOPS.get(func._overloadpacket)
         if count is not None:
             self.flops += count(*args, **(kwargs or {}), out_val=out)
         return out
@@ -153,11 +153,12 @@ _POINTWISE = {
 }
 
 _ALIKE = {"aten::empty_like", "aten::zeros_like", "aten::roll"}
+_FLOPS = {**flop_registry, torch.ops.aten.addmm_: flop_registry[torch.ops.aten.addmm]}
 
 
 def _shortcut(func: Any, args: Any, kwargs: Any) -> Tensor | None:
     """What needs no shape function on the meta device, for which those are slow: writing into a tensor, arithmetic on
-    floating-point tensors, their products, copies of their shape, and the norm of a whole tensor."""
+    floating-point tensors, products, tensors of the same shape, and the norm of a whole tensor."""
     first = args[0] if args else None
     if not isinstance(first, Tensor) or first.device.type != "meta":
         return None
@@ -168,8 +169,8 @@ def _shortcut(func: Any, args: Any, kwargs: Any) -> Tensor | None:
         return first.new_empty(())
     if name == "aten::addmm":
         return first.new_empty(args[1].shape[0], args[2].shape[1])
-    if name in _ALIKE and first.is_contiguous() and not (kwargs or {}).get("device"):
-        return first.new_empty(first.shape, dtype=(kwargs or {}).get("dtype") or first.dtype)
+    if name in _ALIKE and first.is_contiguous() and {*kwargs} <= {"dtype", "pin_memory"}:
+        return first.new_empty(first.shape, dtype=kwargs.get("dtype") or first.dtype)
     if func._overloadpacket in _POINTWISE and all(
         argument.is_floating_point() for argument in args if isinstance(argument, Tensor)
     ):

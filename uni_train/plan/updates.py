@@ -22,6 +22,7 @@ from uni_train.plan.trace import KINDS, StandIn, Timeline, Trace, following, pla
 from uni_train.training.averages import Averages
 from uni_train.training.low_bit_adamw import moments
 from uni_train.training.optimizer import make_optimizer
+from uni_train.training.second_weights import Reference
 from uni_train.training.strategies.sharding import layers
 from uni_train.training.trained import train_only
 
@@ -90,8 +91,7 @@ def supervised(
 
     Args:
         cast: the dtypes of weights; None: half ones for bf16-true, else as `model` has them.
-        later, settings: as in `updates`. reference: the weights of the start compute each loss first; of those that
-            are trained a copy stays, unless they are adapters.
+        later, settings: as in `updates`. reference: whether a `Reference` computes each loss first.
 
     Raises:
         UsageError: no parameter is left to train.
@@ -99,15 +99,17 @@ def supervised(
     with following(device) as trace:
         place(model, device, cast or (half_weights if config.strategy.precision == "bf16-true" else None))
         train_only(model, trained, frozen)
-        copied = reference and trained != "lora"
-        copies = [torch.empty_like(p) for p in model.parameters() if p.requires_grad and copied]
-        trace.name(copies, "reference")
-        learned = [partial(_behind_reference, loss) for loss in losses] if reference else losses
+        learned = losses
+        if reference:
+            start = Reference(model, {name for name, p in model.named_parameters() if p.requires_grad})
+            trace.name(start.copy, "reference")
+            learned = [partial(_behind, start, loss) for loss in losses]
         return updates(trace, model, config, learned, device, later=later, settings=settings)
 
 
-def _behind_reference(loss: Loss) -> Tensor:
-    with torch.no_grad():
+def _behind(reference: Reference, loss: Loss) -> Tensor:
+    """A loss after what the reference computes."""
+    with reference.active():
         loss()
     return loss()
 

@@ -142,4 +142,4 @@ def first_batch(
         tokens=tokens,
         example_tokens=model.example_tokens,
     )
-    return dataset.drawn(0).examples
+    return [*dataset.drawn(0).examples]

@@ -23,8 +23,8 @@ class AddedProduct(Linear):
         # DeepSpeed's ZeRO-3 has the weight of a layer only while that layer is called.
         if self.merged or self.disable_adapters or hasattr(up.weight, "ds_id"):
             return super().forward(x, *args, **kwargs)
-        rows = x.flatten(0, -2)
+        rows = x.reshape(-1, x.shape[-1])
         y = self.base_layer(rows, *args, **kwargs)
         low = down(dropout(self._cast_input_dtype(rows, down.weight.dtype)))
         y = y.addmm_(low.to(y.dtype), up.weight.to(y.dtype).t(), alpha=self.scaling[adapter])
-        return y.unflatten(0, x.shape[:-1])
+        return y.view(*x.shape[:-1], y.shape[-1])

@@ -64,9 +64,10 @@ class StepBatch:
 
 
 class Drawn(NamedTuple):
-    """The examples of each micro-batch of an update on one rank, and their rows as messages name them."""
+    """The examples of each micro-batch of an update on one rank, and their rows (once read) as messages name them."""
 
-    examples: list[Sequence[Any]]
+    step: int
+    examples: Iterator[Sequence[Any]]
     rows: list[str]
 
 
@@ -141,8 +142,7 @@ class StepDataset:
         self.rank, self.world_size = rank, world_size
         self.grad_accumulation_steps, self.token_counts = grad_accumulation_steps, token_counts
         self.tokens, self.example_tokens = tokens, example_tokens
-        self.read: list[str] = []  # the rows of the latest item, as messages name them
-        self._reading: list[str] = []
+        self.read, self._reading = list[str](), list[str]()  # rows of the latest item, as messages name them
 
     def counts(self, step: int) -> dict[str, int]:
         """Rows of each source in the global batch of update `step`."""
@@ -226,31 +226,31 @@ class StepDataset:
 
     def batches(self, start: int, read: Callable[..., Iterator[Drawn]] = map) -> Iterator[StepBatch]:
         """The micro-batches of update `start` and those behind it. `read`: maps `drawn` over updates."""
-        steps = range(start, self.updates)
-        for step, examples in zip(steps, read(self.drawn, steps), strict=True):
-            yield from self._made(step, examples)
+        for drawn in read(self.drawn, range(start, self.updates)):
+            yield from self._made(drawn)
 
     def __getitem__(self, step: int) -> list[StepBatch]:
-        return self._made(step, self.drawn(step))
+        return self._made(self.drawn(step))
 
     def drawn(self, step: int) -> Drawn:
-        """The examples of update `step` on this rank."""
-        self._reading = []
-        examples = self._places(step) if self.tokens is None else []
+        """The examples of update `step` on this rank; they are read as they are taken."""
+        everything = self._places(step) if self.tokens is None else []
         stride = self.world_size * self.grad_accumulation_steps
-        if self.tokens is None and len(examples) < stride:
+        if self.tokens is None and len(everything) < stride:
             raise UsageError(
-                f"update {step} has {len(examples)} rows for {self.world_size} ranks of "
+                f"update {step} has {len(everything)} rows for {self.world_size} ranks of "
                 f"{self.grad_accumulation_steps} micro-batches",
                 "Raise rows, or lower devices or accumulate.",
             )
-        return Drawn([self._examples_of(step, m, examples) for m in range(self.grad_accumulation_steps)], self._reading)
+        self._reading = list[str]()
+        micros = range(self.grad_accumulation_steps)
+        return Drawn(step, (self._examples_of(step, micro, everything) for micro in micros), self._reading)
 
-    def _made(self, step: int, drawn: Drawn) -> list[StepBatch]:
-        self.read = drawn.rows
+    def _made(self, drawn: Drawn) -> list[StepBatch]:
+        step, examples, self.read = drawn
         contents = [
             self.collate(some, derive_seed(self.seed, self.stage, "batch", step, self.rank, micro))
-            for micro, some in enumerate(drawn.examples)
+            for micro, some in enumerate(examples)
         ]
         tokens = None
         if self.token_counts is not None and self.grad_accumulation_steps > 1:

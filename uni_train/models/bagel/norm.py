@@ -53,8 +53,7 @@ class RopeTables:
     def spread(self, heads: int) -> tuple[Tensor, Tensor]:
         """cos and sin of every channel of every head, [B * L * heads, d]."""
         if heads not in self._spread:
-            tables = (table[:, :, None] for table in (self.cos, self.sin))
-            cos, sin = (table.expand(-1, -1, heads, -1).flatten(0, 2) for table in tables)
+            cos, sin = (x[:, :, None].expand(-1, -1, heads, -1).flatten(0, 2) for x in (self.cos, self.sin))
             self._spread[heads] = cos, sin
         return self._spread[heads]
 
@@ -62,8 +61,7 @@ class RopeTables:
 class HeadNormRope(nn.Module):
     """RMSNorm of every head of q or k, then rope (half rotation), then heads before tokens.
 
-    ``(a, b) -> (a cos - b sin, b cos + a sin)`` with a, b the first and second half of the channels, which is
-    ``(a, b) cos + (b, a) (-sin, sin)``: three passes over memory behind the norm.
+    ``(a, b) -> (a, b) cos + (b, a) (-sin, sin)`` with a, b the first and second half of the channels.
     """
 
     def __init__(self, dim: int, eps: float) -> None:

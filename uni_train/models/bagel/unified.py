@@ -81,6 +81,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy, InterleavedGenerator):
     skill = "show its attention and states: only BAGEL and nano can"
     trained_parts = PARTS
     adapter_layers = ADAPTER_LAYERS
+    counts_in_threads = True
 
     def __init__(
         self,
