@@ -230,7 +230,7 @@ def _tokens(batch: Sequence[PackedBatch]) -> tuple[int, int]:
 def reading(nano: Workbench) -> Table:
     """The step with all tokens in one pass, with texts read without gradients, and with texts read before."""
     batch = nano.batch()
-    nano.model.read_often(nano.data.examples(0))
+    nano.model.read_often(next(nano.data.drawn(0).examples))
     assert isinstance(nano.model, BagelUnified)
     bagel, store = nano.model.bagel, nano.model.bagel.prefixes
 
