@@ -10,11 +10,13 @@ pass of peft's layer would need.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -23,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import row, table
 from uni_train.config.compose import compose
+from uni_train.core.errors import UserError
 from uni_train.plan.ready import ready
 from uni_train.plan.trace import Trace
 from uni_train.plan.updates import BACKWARD, FORWARD
@@ -48,11 +51,8 @@ def counted(recipe: str, keys: Sequence[str]) -> Counter[str]:
             made[name] += sum(map(_bytes, [*taken, *new, *(taken[:1] if in_place else [])]))
         return out
 
-    Trace.__torch_dispatch__ = counting  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(Trace, "__torch_dispatch__", counting):
         ready(compose(recipe, list(keys)), 1).traced(1)
-    finally:
-        Trace.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
     return made
 
 
@@ -62,12 +62,8 @@ def pefts(recipe: str, keys: Sequence[str]) -> Counter[str]:
 
     from uni_train.training.added_product import AddedProduct
 
-    ours = AddedProduct.forward
-    AddedProduct.forward = Linear.forward  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(AddedProduct, "forward", Linear.forward):
         return counted(recipe, keys)
-    finally:
-        AddedProduct.forward = ours  # type: ignore[method-assign]
 
 
 def _tensors(nest: Any) -> list[Tensor]:
@@ -83,8 +79,14 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def main() -> None:
-    recipe, *keys = sys.argv[1:] or DEFAULT
-    ours = counted(recipe, keys)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", nargs="*", metavar="RECIPE KEY=VALUE")
+    recipe, *keys = parser.parse_args().recipe or DEFAULT
+    try:
+        ours = counted(recipe, keys)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
     columns = [ours, pefts(recipe, keys)] if ours["aten::addmm_"] else [ours]
     totals = [sum(column.values()) for column in columns]
     print(f"GB that the passes of an update of `{' '.join([recipe, *keys])}` read and write:\n")

@@ -284,7 +284,7 @@ class Trainable(UnifiedModel):
     """lora.targets (understanding, generation, both) -> a regular expression for whole names of linear layers."""
     adapter_alpha: bool = True
     """Whether diffusers' loader reads a scalar `alpha` beside each adapter of this model's transformer."""
-    counts_in_threads: ClassVar[bool] = False  # example_tokens; transformers' tokenizers pad as was last asked
+    thread_safe_tokenizer: ClassVar[bool] = False  # those of transformers pad as was last asked
 
     @abstractmethod
     def collate(self, examples: Sequence[Example], seed: int) -> Any:

@@ -76,15 +76,16 @@ class Trace(TorchDispatchMode):
         self._grew = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = _shortcut(func, args, kwargs or {})
+        kwargs = kwargs or {}
+        out = _shortcut(func, args, kwargs)
         if out is None:
-            out = func(*args, **(kwargs or {}))
+            out = func(*args, **kwargs)
         for leaf in (out,) if isinstance(out, Tensor) else tree_leaves(out):
             if isinstance(leaf, Tensor):
                 self._see(leaf, "activations")
         count = _FLOPS.get(func._overloadpacket)
         if count is not None:
-            self.flops += count(*args, **(kwargs or {}), out_val=out)
+            self.flops += count(*args, **kwargs, out_val=out)
         return out
 
     def name(self, tensors: Any, kind: Kind) -> None:

@@ -268,7 +268,7 @@ class MixedModule(SupervisedModule):
         if self.schedule.check_every is None:  # else what is read often depends on how far the training has come
             model.read_often(row if isinstance(row, Example) else row.example() for row in dataset.often())
         read: Any = map
-        if self.device.type != "cpu" and model.counts_in_threads:
+        if self.device.type != "cpu" and model.thread_safe_tokenizer:
             from uni_train.training.read_ahead import read_ahead
 
             read = partial(read_ahead, mixture=self.schedule.mixture)

@@ -176,7 +176,7 @@ class StepDataset:
                 for row in range(count):
                     made = source(rng(self.seed, self.stage, "row", step, name, row))
                     examples = cast("Sequence[Any]", made) if isinstance(made, Sequence) else [made]
-                    drawn.extend(partial(dataclasses.replace, example) for example in examples)
+                    drawn.extend(partial(_unchanged, example) for example in examples)
             else:
                 picked = _picked(len(source), count, rng(self.seed, self.stage, "pick", step, name))
                 drawn.extend(partial(self._taken, name, index, step, name, row) for row, index in enumerate(picked))
@@ -298,3 +298,7 @@ def _shuffled(rows: int, generator: random.Random) -> Iterator[int]:
             if index not in used:
                 used.add(index)
                 yield index
+
+
+def _unchanged(value: Any) -> Any:
+    return value

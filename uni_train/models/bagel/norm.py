@@ -113,7 +113,7 @@ class _HeadNormRope(torch.autograd.Function):
     """With n = B*L*H heads: everything is a full pass over [n, d] or a product with a constant [d, d] matrix.
 
     The mean over channels, already spread over them, is ``x^2 @ M`` with M = 1/d; the halves change places by
-    ``y @ R``. Reductions and slices over few channels would cost several times as much.
+    ``y @ S``. Reductions and slices over few channels would cost several times as much.
     """
 
     @staticmethod
@@ -134,7 +134,7 @@ class _HeadNormRope(torch.autograd.Function):
         average, swap = _constants(unit.shape[-1], unit.dtype)
         grad_BLHd = grad_BHLd.transpose(1, 2)
         grad = grad_BLHd.reshape(unit.shape)
-        turned = torch.addmm(grad * cos, grad * sin, swap.T)
+        turned = torch.addmm(grad * cos, grad * sin, swap)
         product = turned * unit
         grad_weight = product.sum(0, dtype=_statistics(product)).to(weight.dtype)
         w = weight.to(unit.dtype)
@@ -145,9 +145,5 @@ class _HeadNormRope(torch.autograd.Function):
 
 @cache
 def _constants(dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """M and R of `_HeadNormRope`."""
-    half = dim // 2
-    eye = torch.eye(half)
-    zero = torch.zeros(half, half)
-    swap = torch.cat([torch.cat([zero, eye], 1), torch.cat([eye, zero], 1)])
-    return torch.full((dim, dim), 1 / dim, dtype=dtype), swap.to(dtype)
+    """M and S of `_HeadNormRope`."""
+    return torch.full((dim, dim), 1 / dim, dtype=dtype), torch.eye(dim, dtype=dtype).roll(dim // 2, 0)

@@ -81,7 +81,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy, InterleavedGenerator):
     skill = "show its attention and states: only BAGEL and nano can"
     trained_parts = PARTS
     adapter_layers = ADAPTER_LAYERS
-    counts_in_threads = True
+    thread_safe_tokenizer = True
 
     def __init__(
         self,
